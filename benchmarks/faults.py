@@ -108,7 +108,7 @@ def measure_controller(times: int, away: float) -> list[float]:
     taken = []
     for _ in range(times):
         with tempfile.TemporaryDirectory() as directory:
-            options = ("--scheduler", "hosts", "--actors", "1", "--secret-file", str(Path(directory) / "secret"))
+            options = ("--scheduler", "hosts", "--actors", "1", "--join-file", str(Path(directory) / "join"))
             with job(*options, *SLEEPING, env=SLEEPY) as run:
                 first = moment(run)
                 time.sleep(min(away, 22.0))

@@ -17,6 +17,7 @@ from srl.api.status import RunStatus, WorkerStatus
 from srl.controller.control_socket import StatusReply, StatusRequest, ask
 
 PATIENCE = 60.0
+START_PATIENCE = 240.0  # on a busy machine, each host needs a minute to import torch
 SRL = str(Path(sys.executable).with_name("srl"))
 SLEEPY = "srl.testing.environments:Slow"
 SLEEPING = (
@@ -32,13 +33,13 @@ class Job:
     def __init__(self, home: Path, *options: str, env: str = "CartPole-v1", enter: Sequence[str] = ()) -> None:
         """`enter` is a command prefix that runs the command in another place."""
         self._home = home
-        self._begin(*enter, SRL, "train", env, "--steps", "1000000000000", "--root", str(home / "runs"), *options)
+        self._enter = enter
+        self._begin(SRL, "train", env, "--steps", "1000000000000", "--root", str(home / "runs"), *options)
 
     def _begin(self, *command: str) -> None:
         with (self._home / "output").open("ab") as output:
-            self.process = subprocess.Popen(
-                command, env={**os.environ, "XDG_RUNTIME_DIR": str(self._home)}, stdout=output, stderr=output
-            )
+            own = {**os.environ, "XDG_RUNTIME_DIR": str(self._home)}
+            self.process = subprocess.Popen((*self._enter, *command), env=own, stdout=output, stderr=output)
 
     def attach(self) -> None:
         """Take over the run with another command, after its own was killed."""
@@ -52,15 +53,19 @@ class Job:
                 return answer.status
         return None
 
-    def wait(self, condition: Callable[[RunStatus], bool]) -> RunStatus:
-        deadline = time.monotonic() + PATIENCE
+    def wait(self, condition: Callable[[RunStatus], bool], patience: float = PATIENCE) -> RunStatus:
+        deadline = time.monotonic() + patience
         while time.monotonic() < deadline:
             status = self.status()
             if status is not None and condition(status):
                 return status
             time.sleep(0.005)
-        said = (self._home / "output").read_text()[-1000:]
-        raise TimeoutError(f"the expected status did not come within {PATIENCE:.0f} s: {self.status()}\n{said}")
+        raise TimeoutError(
+            f"the expected status did not come within {patience:.0f} s: {self.status()}\n{self.output()[-1000:]}"
+        )
+
+    def output(self) -> str:
+        return (self._home / "output").read_text()
 
     def close(self) -> None:
         self.process.send_signal(signal.SIGINT)
@@ -73,7 +78,7 @@ def job(*options: str, env: str = "CartPole-v1", enter: Sequence[str] = (), upda
     home = Path(tempfile.mkdtemp(prefix="srl"))
     made = Job(home, *options, env=env, enter=enter)
     try:
-        made.wait(lambda status: status.state == "running" and status.version >= updates)
+        made.wait(lambda status: status.state == "running" and status.version >= updates, START_PATIENCE)
         yield made
     finally:
         made.close()

@@ -121,7 +121,7 @@ def run_sb3(python: Path, environment: str, task: Task, seed: int, path: Path) -
     settings = json.dumps(dataclasses.asdict(task))
     wall = _timed([str(python), str(script), environment, settings, str(seed), str(path)])
     records = _records(path)
-    return Result(SB3, seed, records[-1]["episodes/return_mean"], wall, records[-1]["step"], _rate(records))
+    return Result(SB3, seed, records[-1]["return"], wall, records[-1]["step"], _rate(records))
 
 
 def _records(path: Path) -> list[dict[str, Any]]:
@@ -132,7 +132,7 @@ def _rate(records: list[dict[str, Any]]) -> float:
     """Return the steps per second in the second half of a run."""
     last = records[-1]
     middle = next(record for record in records if record["step"] >= last["step"] / 2)
-    return float((last["step"] - middle["step"]) / max(last["time/elapsed"] - middle["time/elapsed"], 1e-9))
+    return float((last["step"] - middle["step"]) / max(last["elapsed"] - middle["elapsed"], 1e-9))
 
 
 def _timed(command: list[str]) -> float:

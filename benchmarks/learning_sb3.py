@@ -40,8 +40,8 @@ class Record(BaseCallback):  # type: ignore[misc]
         if self._returns:
             record = {
                 "step": self.num_timesteps,
-                "time/elapsed": time.time() - BEGAN,
-                "episodes/return_mean": sum(self._returns) / len(self._returns),
+                "elapsed": time.time() - BEGAN,
+                "return": sum(self._returns) / len(self._returns),
             }
             self._file.write(json.dumps(record) + "\n")
 

@@ -1,60 +1,91 @@
-"""Two hosts that are network namespaces on a switch, with an agent on the second, for benchmarks over hosts (root)."""
+"""Hosts that are network namespaces on a switch, with an agent on all but the first, for benchmarks (root)."""
 
 from __future__ import annotations
 
-import secrets
+import os
+import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from jobs import SRL
+import psutil
+from jobs import PATIENCE, SRL, Job
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
 
 from support.namespaces import Hosts, hosts
 
 PORT = 7700
-SECOND = "host1"
 
 
-@dataclass(frozen=True)
-class TwoHosts:
+@dataclass
+class Cluster:
+    """Hosts whose agents join any run on the first."""
+
     hosts: Hosts
-    secret: Path
+    agent_options: tuple[str, ...]
+    _agents: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @property
-    def address(self) -> str:
+    def _address(self) -> str:
         return f"{self.hosts.address(0)}:{PORT}"
+
+    @property
+    def _join_file(self) -> str:
+        return str(self.hosts.folder / "join")
 
     @property
     def options(self) -> tuple[str, ...]:
         """Options for `srl train` on the first host."""
-        return ("--scheduler", "hosts", "--hosts", "2", "--bind", self.address, "--secret-file", str(self.secret))
+        count = str(len(self.hosts.names))
+        return ("--scheduler", "hosts", "--hosts", count, "--bind", self._address, "--join-file", self._join_file)
 
     @property
     def enter(self) -> tuple[str, ...]:
         """Command prefix that runs a command on the first host."""
         return self.hosts.enter(0)
 
-    def cable(self, state: str) -> None:
-        """Unplug the second host (down) or plug it in again (up)."""
-        self.hosts.set_link(1, state)
+    def start_agent(self, index: int) -> None:
+        """Start the agent of a host, after its previous one has ended."""
+        if index in self._agents:
+            self._agents[index].wait()
+        join = (SRL, "agent", self._join_file, "--patience", "600", *self.agent_options)
+        command = [*self.hosts.enter(index), *join]
+        with self._output(index).open("ab") as output:
+            own = {**os.environ, "XDG_RUNTIME_DIR": str(self.hosts.folder)}
+            self._agents[index] = subprocess.Popen(  # in its own session: job control would continue stopped processes
+                command, stdout=output, stderr=output, env=own, start_new_session=True
+            )
+
+    def agent(self, index: int) -> psutil.Process:
+        return psutil.Process(self._agents[index].pid)
+
+    def num_joins(self, index: int, run: Job) -> int:
+        """Return how often a host has joined the run, ready to start workers."""
+        return len(re.findall(rf"host {self.hosts.names[index]}(-\d+)? joined:", run.output()))
+
+    def wait_for_join(self, index: int, run: Job, previous: int) -> None:
+        """Wait until a host has joined the run more often than `previous` times."""
+        deadline = time.monotonic() + PATIENCE
+        while self.num_joins(index, run) <= previous:
+            if time.monotonic() > deadline:
+                said = self._output(index).read_text()[-1000:]
+                raise TimeoutError(f"{self.hosts.names[index]} did not join within {PATIENCE:.0f} s:\n{said}")
+            time.sleep(0.05)
+
+    def _output(self, index: int) -> Path:
+        return self.hosts.folder / f"agent{index}"
 
 
 @contextmanager
-def two_hosts(*agent_options: str) -> Iterator[TwoHosts]:
-    """Yield two hosts, with an agent on the second that joins any run on the first."""
-    with hosts(2) as both:
-        two = TwoHosts(both, both.folder / "secret")
-        two.secret.touch(mode=0o600)
-        two.secret.write_bytes(secrets.token_bytes(32))
-        join = (SRL, "agent", two.address, "--secret-file", str(two.secret), "--patience", "60", *agent_options)
-        agent = subprocess.Popen([*both.enter(1), *join], stdout=subprocess.DEVNULL, text=True)
-        try:
-            yield two
-        finally:
-            agent.terminate()
-            agent.wait()
+def cluster(count: int, *agent_options: str) -> Iterator[Cluster]:
+    """Yield hosts with an agent on all but the first, which runs the command."""
+    with hosts(count) as made:
+        yours = Cluster(made, agent_options)
+        for index in range(1, count):
+            yours.start_agent(index)
+        yield yours  # the processes of all hosts are killed when they end

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from jobs import SLEEPING, SLEEPY, job
-from namespaces import SECOND, two_hosts
+from namespaces import cluster
 
 from srl.api.status import RunStatus
 from srl.base.statistics import spread
@@ -22,7 +22,7 @@ from srl.storage.update_journal import check, read
 
 def there(status: RunStatus) -> list[str]:
     """Return the workers of the second host that have made progress."""
-    return [worker.name for worker in status.workers if worker.host.startswith(SECOND) and worker.progress > 0]
+    return [worker.name for worker in status.workers if worker.host.startswith("host1") and worker.progress > 0]
 
 
 def main() -> None:
@@ -34,13 +34,13 @@ def main() -> None:
     env, options = (SLEEPY, SLEEPING) if arguments.sleeping else ("CartPole-v1", ())
     taken: list[float] = []
     shared = ("--journal", "--actors", "2", *options)
-    with two_hosts() as hosts, job(*shared, *hosts.options, env=env, enter=hosts.enter) as run:
+    with cluster(2) as hosts, job(*shared, *hosts.options, env=env, enter=hosts.enter) as run:
         for _ in range(arguments.times):
             before = run.wait(lambda status: bool(there(status)))
-            hosts.cable("down")
+            hosts.hosts.set_link(1, "down")
             time.sleep(arguments.seconds)
             last = run.wait(lambda status: not there(status))
-            hosts.cable("up")
+            hosts.hosts.set_link(1, "up")
             began = time.monotonic()
             back = run.wait(lambda status: bool(there(status)))
             run.wait(lambda status, back=back: status.version > back.version)  # type: ignore[misc]

@@ -27,10 +27,12 @@ import numpy as np
 from srl.api.transport import Channel, ChannelClosed, Message
 from srl.base.wire import Buffer, Codec
 from srl.transports.endpoints import Refusals
-from srl.transports.handshake import KEY_BYTES, SessionKeys
+from srl.transports.handshake import SessionKeys
 from srl.transports.host import HostTransport
+from srl.transports.noise import KEY_BYTES, TAG_BYTES
+from srl.transports.tcp import TcpTransport
 from srl.transports.tcp_channel import TcpChannel
-from srl.transports.tcp_records import LENGTH, TAG_BYTES, AuthenticatedSeal, RecordSeals
+from srl.transports.tcp_records import LENGTH, LENGTH_RECORD_BYTES, SHORT_BYTES, AuthenticatedRecords, RecordCodecs
 
 Connect = Callable[[], tuple[Channel, Channel]]
 RAW = "raw socket"
@@ -42,14 +44,21 @@ class Ping(Message, frozen=True):
     worker: str = "actor/12"
 
 
-class PlainSeal(AuthenticatedSeal):
+class PlainRecords(AuthenticatedRecords):
     """No protection, to measure the cost of TCP alone. It is defined here so that no run can use it."""
 
-    def seal(self, buffers: Sequence[Buffer]) -> list[Buffer]:
-        return [LENGTH.pack(sum(map(len, buffers))), *buffers, bytes(TAG_BYTES)]
+    def encode(self, buffers: Sequence[Buffer]) -> list[Buffer]:
+        size, tag = sum(map(len, buffers)), bytes(TAG_BYTES)
+        return [LENGTH.pack(size), *([tag] if size > SHORT_BYTES else []), *buffers, tag]
 
-    def open(self, record: memoryview) -> memoryview:
+    def check_length(self, record: memoryview) -> None:
+        pass
+
+    def decode(self, record: memoryview) -> memoryview:
         return record[LENGTH.size : -TAG_BYTES]
+
+    def decode_long(self, record: memoryview) -> memoryview:
+        return record[:-TAG_BYTES]
 
 
 @dataclass(frozen=True)
@@ -94,9 +103,9 @@ def tcp(line: Line, kind: str) -> tuple[Channel, Channel]:
 
     def channel(sock: socket.socket, outgoing: bytes, incoming: bytes) -> TcpChannel:
         sock.setblocking(False)
-        plain = RecordSeals(PlainSeal(outgoing), PlainSeal(incoming))
-        seals = plain if kind == "plain" else RecordSeals.of(SessionKeys(outgoing, incoming, kind == "encrypted"))
-        return TcpChannel(sock, Codec(Ping), kind, Refusals(), seals)
+        plain = RecordCodecs(PlainRecords(outgoing), PlainRecords(incoming))
+        records = plain if kind == "plain" else RecordCodecs.of(SessionKeys(outgoing, incoming, kind == "encrypted"))
+        return TcpChannel(sock, Codec(Ping), kind, Refusals(), records)
 
     return channel(near, *keys), channel(far, *keys[::-1])
 
@@ -208,6 +217,45 @@ def raw_throughput(line: Line, count: int, num_bytes: int) -> tuple[float, float
     return (count - 1) * num_bytes / elapsed / 1e6, cpu / count * 1e6
 
 
+def handshakes(count: int) -> tuple[float, float]:
+    """Return the median duration of connecting and proving membership, and the CPU time of both ends, in ms."""
+    transport = TcpTransport(bytes(32), "run")
+    listener = transport.listen("benchmark", Ping)
+    durations, cpus = [], []
+    for _ in range(count):
+        begin, begin_cpu = time.perf_counter(), time.thread_time()
+        near = transport.connect(listener.address, Ping)
+        while (far := listener.accept()) is None:
+            near.flush()
+        durations.append(time.perf_counter() - begin)
+        cpus.append(time.thread_time() - begin_cpu)
+        near.close()
+        far.close()
+    listener.close()
+    return statistics.median(durations) * 1e3, statistics.median(cpus) * 1e3
+
+
+def record_cpu(encrypt: bool, count: int, num_bytes: int) -> float:
+    """Return the median CPU microseconds of encoding a message's records at one end and decoding them at the other."""
+    keys = SessionKeys(bytes(KEY_BYTES), bytes(KEY_BYTES), encrypt)
+    near, far = RecordCodecs.of(keys).outgoing, RecordCodecs.of(keys).incoming
+    frame = Codec(Ping).encode(Ping(0), [np.zeros(num_bytes, np.uint8)])
+    costs = []
+    for _ in range(count):
+        begin = time.thread_time_ns()
+        buffers = near.encode(frame)
+        cost = time.thread_time_ns() - begin
+        record = memoryview(bytearray().join(buffers))
+        begin = time.thread_time_ns()
+        if len(record) > SHORT_BYTES + LENGTH_RECORD_BYTES:
+            far.check_length(record[:LENGTH_RECORD_BYTES])
+            far.decode_long(record[LENGTH_RECORD_BYTES:])
+        else:
+            far.decode(record)
+        costs.append(cost + time.thread_time_ns() - begin)
+    return statistics.median(costs) / 1e3
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--round-trips", type=int, default=20_000)
@@ -219,6 +267,10 @@ def main() -> None:
     parser.add_argument("--address", default=Line.address, help="address of the server")
     arguments = parser.parse_args()
     line = Line(arguments.address, *arguments.between)
+    duration, cpu = handshakes(500)
+    print(f"handshake: {duration:.2f} ms, {cpu:.2f} ms of CPU, both ends in one process")
+    costs = [record_cpu(encrypt, 5000, arguments.bytes) for encrypt in (False, True)]
+    print(f"records of {arguments.bytes} bytes, CPU of both ends: {costs[0]:.1f} us ({costs[1]:.1f} us encrypted)")
     with tempfile.TemporaryDirectory() as directory:
         ways: dict[str, Connect] = {
             "host": lambda: host(Path(directory)),

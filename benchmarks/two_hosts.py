@@ -10,7 +10,7 @@ import argparse
 import statistics
 
 from jobs import job, rate
-from namespaces import two_hosts
+from namespaces import cluster
 
 GRAPH = (
     *("--inference", "host", "--actors", "2", "--policies", "2", "--lanes", "256", "--horizon", "8", "--batch", "4096"),
@@ -28,7 +28,7 @@ def main() -> None:
     for _ in range(arguments.turns):
         with job(*GRAPH) as run:
             one = rate(run, arguments.warmup, arguments.seconds)
-        with two_hosts("--cpus", "3") as hosts, job(*GRAPH, *hosts.options, enter=hosts.enter) as run:
+        with cluster(2, "--cpus", "3") as hosts, job(*GRAPH, *hosts.options, enter=hosts.enter) as run:
             two = rate(run, arguments.warmup, arguments.seconds)
             status = run.wait(lambda status: True)
         places = ", ".join(f"{worker.name} on {worker.host}" for worker in status.workers)

@@ -13,20 +13,23 @@ if TYPE_CHECKING:
     from srl.algorithms.ppg import PPGConfig as PPGConfig
     from srl.algorithms.ppo.config import PPOConfig as PPOConfig
     from srl.api.experiment import Experiment as Experiment
+    from srl.callbacks.callback import Callback as Callback
     from srl.environments.registry import lanes_config as lanes_config
     from srl.experiments.graph.customization import rewired as rewired
     from srl.experiments.options.train_options import TrainOptions as TrainOptions
     from srl.experiments.session.launch import resume as resume
     from srl.experiments.session.launch import train as train
-    from srl.experiments.session.session import Run as Run
-    from srl.experiments.session.session import RunFailed as RunFailed
-    from srl.experiments.session.sweep import sweep as sweep
+    from srl.experiments.session.run import Run as Run
+    from srl.experiments.session.run import RunFailed as RunFailed
+    from srl.experiments.sweeps.sweep import sweep as sweep
+    from srl.results.compare import compare as compare
     from srl.results.evaluate import evaluate as evaluate
     from srl.results.export import export as export
     from srl.results.league import league as league
     from srl.results.load import load as load
     from srl.results.plot import plot as plot
     from srl.results.record import record as record
+    from srl.results.runs import load_run as load_run
 
 __version__ = "0.1.0"
 
@@ -37,13 +40,15 @@ _NAMES = {
     "srl.algorithms.ppg": "PPGConfig",
     "srl.algorithms.ppo.config": "PPOConfig",
     "srl.api.experiment": "Experiment",
+    "srl.callbacks.callback": "Callback",
     "srl.environments.registry": "lanes_config",
     "srl.experiments.graph.customization": "rewired",
     "srl.experiments.options.train_options": "TrainOptions",
     "srl.experiments.session.launch": "resume train",
-    "srl.experiments.session.session": "Run RunFailed",
-    "srl.experiments.session.sweep": "sweep",
-    **{f"srl.results.{name}": name for name in ("evaluate", "export", "league", "load", "plot", "record")},
+    "srl.experiments.session.run": "Run RunFailed",
+    "srl.experiments.sweeps.sweep": "sweep",
+    **{f"srl.results.{name}": name for name in ("compare", "evaluate", "export", "league", "load", "plot", "record")},
+    "srl.results.runs": "load_run",
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 

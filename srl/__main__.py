@@ -6,7 +6,7 @@ import sys
 
 from srl.base.process import end_at_once_on_interrupt
 
-ELSEWHERE = ("-h", "--help", "--help-all", "--print-config", "--scheduler", "--seeds")
+ELSEWHERE = ("-h", "--help", "--help-all", "--print-config", "--scheduler")
 """Options with which workers may not be forked by this process, or nothing runs at all."""
 
 

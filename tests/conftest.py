@@ -19,7 +19,7 @@ from support.stages import Stage
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported
 PATIENCE_SECONDS = 30.0
-FORGIVEN_THREADS = ("pytest_timeout", "QueueFeeder")
+FORGIVEN_THREADS = ("pytest_timeout", "QueueFeeder", "tqdm_monitor")
 # What libraries open once and keep; matplotlib also its fonts.
 FORGIVEN_FILES = ("/dev/null", "/dev/urandom", "/usr/", "/lib", "/proc/", "/sys/")
 FAILED = pytest.StashKey[bool]()

@@ -36,7 +36,9 @@ MAY_IMPORT = {
     "storage": FOUNDATION,
     "terminal": FOUNDATION | {"storage"},
     "testing": DATA_PLANE | {"environments", "workers"},
-    "experiments": RUNTIME | LEARNING | {"storage", "terminal"},  # terminal: the live view of srl.train(verbose=True)
+    "callbacks": FOUNDATION,
+    # terminal: the live view of srl.train(verbose=True)
+    "experiments": RUNTIME | LEARNING | {"callbacks", "storage", "terminal"},
     "results": FOUNDATION | LEARNING | {"workers", "storage", "experiments", "terminal"},
     "bench": RUNTIME | LEARNING | {"experiments", "testing"},
     "checks": FOUNDATION | {"controller", "environments", "storage", "experiments", "results", "testing"},
@@ -49,7 +51,7 @@ ROOMS = {
     "algorithms": "returns training torch_policy actor_critic ppo ppg a2c impala mappo",
     "environments": "failures factories spaces conversion adapters mujoco pettingzoo hide_and_seek registry",
     "environments/hide_and_seek": "options variants physics perception rules rendering lanes",
-    "experiments": "options recipes graph session",
+    "experiments": "options recipes graph session sweeps",
     "networks": "options spaces parameters network encoders distributions memory actor_critic wrappers build",
     "schedulers": "local inline hosts agent engines",
     "testing": "findings contexts env_checks worker_checks",
@@ -71,8 +73,9 @@ LOCAL_PROTOCOLS = {
     "environments.hide_and_seek.rules.tasks:Task": "tasks of one environment",
     "environments.mujoco.tasks:Task": "tasks of one adapter",
     "environments.pettingzoo.lanes:Game": "the two kinds of PettingZoo environments",
+    "callbacks.callback:RunControl": "only callbacks use it",
     "populations.versus:Opponents": "opponents of self-play and of a league",
-    "storage.metric_sinks:NamedSink": "a MetricSink with a name for warnings",
+    "schedulers.local.worker_logs:LogStore": "the destinations of logs on one host and on several",
     "testing.env_checks.driver:Probe": "the kinds of environments that are checked",
     "workers.actor.recorder:Recorder": "the kinds of recorders of an actor",
     "workers.trainer.batches:BatchSource": "the two sources of a trainer's batches",
@@ -82,12 +85,32 @@ FOREIGN_PRIVATE = {
     "os._exit",
     "_replace",  # of named tuples
     "torch._fused_adam_",
+    "trial._trial_id",  # of Optuna, which offers no other way to continue a trial
     "environment._max_episode_steps",  # of Gymnasium's TimeLimit, which has no public way to read its limit
 }
 MAX_MODULES = 14
 MAX_LINES = 400
 UNSAFE_MODULES = {"pickle", "_pickle", "cloudpickle", "dill", "marshal", "shelve", "yaml", "joblib", "jsonpickle"}
 UNSAFE_CALLS = {"eval", "exec", "compile", "__import__", "torch.load", "torch.jit.load", "torch.package", "os.system"}
+
+TRUSTED_MESSAGES = {
+    "schedulers/local/zygote.py": "configs of workers, from their own supervisor",
+    "experiments/graph/environment_probe.py": "the profile, from a forked process",
+    "experiments/session/compatibility.py": "the description that this process has just made",
+    "experiments/sweeps/processes.py": "the options of a member, from the process of the sweep",
+    "testing/findings.py": "a config that this process has just written",
+}
+IMPORTERS = {
+    "base/object_names.py": "the only place that imports names from configs, once they are trusted",
+    "environments/adapters/vector.py": "the module in an id; `named_code` reports it",
+    "environments/pettingzoo/config.py": "PettingZoo's modules; `named_code` reports others",
+    "environments/registry.py": "the module in an id that the user wrote",
+    "environments/factories.py": "ale_py",
+    "schedulers/local/zygote.py": "modules that the supervisor names",
+    "environments/hide_and_seek/__init__.py": "own modules, on first use",
+    "testing/__init__.py": "own modules, on first use",
+    "__init__.py": "own modules, on first use",
+}
 
 
 @cache
@@ -169,7 +192,7 @@ def test_only_networks_and_algorithms_import_torch() -> None:
 
 def test_contracts_need_only_numpy_and_msgspec() -> None:
     foreign = {name.split(".")[0] for package, _, tree in modules() if package == "api" for name in imports(tree)}
-    allowed = {"__future__", "abc", "collections", "dataclasses", "typing", "numpy", "msgspec", "srl"}
+    allowed = {"__future__", "abc", "collections", "dataclasses", "functools", "typing", "numpy", "msgspec", "srl"}
     assert foreign <= allowed
 
 
@@ -197,6 +220,29 @@ def test_nothing_unpickles_or_evaluates_data() -> None:
                 if keyword.arg in ("allow_pickle", "weights_only", "shell")
             ]
     assert found == []
+
+
+def test_only_messages_of_the_same_run_are_read_as_trusted() -> None:
+    """`from_data` imports what its data names; files are read by `from_file`."""
+    readers = {
+        str(path.relative_to(PACKAGE))
+        for _, path, tree in modules()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and any(alias.name == "from_data" for alias in node.names)
+    }
+    assert readers == set(TRUSTED_MESSAGES)
+
+
+def test_imports_by_variable_names_are_listed() -> None:
+    found = {
+        str(path.relative_to(PACKAGE))
+        for _, path, tree in modules()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func).endswith("import_module")
+        and not isinstance(node.args[0], ast.Constant)
+    }
+    assert found == set(IMPORTERS)
 
 
 def test_short_names_of_parts_point_to_existing_classes() -> None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from srl.api.algorithm import AlgorithmConfig
+from srl.api.control import OptionValue
 from srl.api.policy import Policy
 from srl.api.spaces import Box, Dict, Space, array_spec
 from srl.base.tree import ArraySpec, TreeSpec
@@ -23,6 +24,14 @@ if TYPE_CHECKING:
     from srl.networks.network import Network
 
 Schedule: TypeAlias = Literal["constant", "linear", "cosine"]
+
+
+SCHEDULES = {
+    "learning_rate": "learning_rate_schedule",
+    "clip": "clip_schedule",
+    "entropy_coefficient": "entropy_schedule",
+}
+"""Option -> option with its schedule."""
 
 
 def scheduled(schedule: Schedule, start: float, final: float, progress: float) -> float:
@@ -90,6 +99,15 @@ class ActorCriticConfig(NetworkOptions, AlgorithmConfig):
         }
         size = self.build_network(observation, action, seed=0)[0].state_size if self.network else self.state_size
         return {**decision, "state": ArraySpec((size,), "float32")} if size else decision
+
+    def changeable(self) -> tuple[str, ...]:
+        return ("learning_rate", "max_grad_norm")
+
+    def with_option(self, name: str, value: OptionValue) -> Self:
+        """Return the config with another value of an option, which from then on is constant: its schedule ends."""
+        changed = super().with_option(name, value)
+        constant: dict[str, Any] = {SCHEDULES[name]: "constant"} if name in SCHEDULES else {}
+        return replace(changed, **constant)
 
     def compute_device(self) -> str:
         return self.device

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple, Self
 
+from srl.api.control import OptionValue
 from srl.api.policy import Policy
 from srl.api.spaces import Space
 from srl.api.trainer import Trainer
@@ -44,6 +46,21 @@ class AlgorithmConfig(ABC):
             f"policies of {type(self).__name__} cannot be exported: it has no method build_network(observation, "
             "action, seed) that returns a torch network and its action distribution"
         )
+
+    def changeable(self) -> tuple[str, ...]:
+        """Return the names of the options that may change during a run. The trainer applies them in `reconfigure`.
+        Default: none."""
+        return ()
+
+    def with_option(self, name: str, value: OptionValue) -> Self:
+        """Return the config with another value of one of the `changeable` options. Raises ValueError or TypeError if
+        the value is invalid."""
+        current = getattr(self, name)
+        kind = float if current is None else type(current)
+        fits = type(value) is kind or (kind is float and type(value) is int)
+        if not fits:
+            raise ValueError(f"{name} must be of type {kind.__name__}, found {value!r}")
+        return replace(self, **{name: value})  # type: ignore[type-var]  # subclasses are dataclasses
 
     def compute_device(self) -> str:
         """Return the device of trainers and policy workers: `auto`, `cpu`, `cuda` or `cuda:1`. Default: `cpu`."""

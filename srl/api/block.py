@@ -1,9 +1,14 @@
-"""Blocks: arrays for T steps of L lanes. Actors fill them, policies read them, and trainers copy them into batches."""
+"""Blocks: arrays for T steps of L lanes. Actors fill them, policies read them, and trainers copy them into batches. The
+episodes that ended in a block travel with it, as columns."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+
+import msgspec
+import numpy as np
 
 from srl.base.shared_memory import Memory
 from srl.base.tree import Array, ArraySpec, TreeSpec, leaves
@@ -32,14 +37,18 @@ class BlockSpec:
     observation: TreeSpec
     decision: Mapping[str, TreeSpec]
 
-    def arrays(self) -> Iterator[tuple[str, ArraySpec]]:
-        """Yield path and spec of each array, for one row of one lane, in memory order."""
+    def arrays(self) -> Sequence[tuple[str, ArraySpec]]:
+        """Return path and spec of each array, for one row of one lane, in memory order."""
+        return self._arrays
+
+    @cached_property
+    def _arrays(self) -> tuple[tuple[str, ArraySpec], ...]:
         tree = {"observation": self.observation, "decision": self.decision, **STEP_ARRAYS}
         if STATE in self.decision:
             tree[STATE] = self.decision[STATE]
-        yield from leaves(tree)
+        return tuple(leaves(tree))
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         return sum(aligned(self.rows * self.lanes * spec.nbytes) for _, spec in self.arrays())
 
@@ -99,3 +108,88 @@ class BlockMemory:
 
     def close(self) -> None:
         self.memory.close()
+
+
+RETURN, LENGTH, LANE, SEED, SEED_EPISODE = "return", "length", "lane", "seed", "seed_episode"
+IDENTITY = (LANE, SEED, SEED_EPISODE)
+"""Columns that identify an episode; means over them say nothing. Of an environment that is not seeded for every
+episode, `seed_episode` counts the episodes since it was."""
+RESERVED = (LANE, "row", "step", "update", "policy", "actor", "host", "time")  # no statistic has one of these names
+MAX_EPISODE_BYTES = 384 << 10
+"""Maximum size of the episodes in one message: more than 30,000 without statistics of the environment."""
+
+
+class Episodes(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Episodes in columns of equal length; NaN where an episode lacks a value."""
+
+    count: int = 0
+    columns: dict[str, bytes] = {}  # name -> float32 values, float64 for seeds
+    omitted: int = 0  # further episodes that did not fit
+
+    def __post_init__(self) -> None:
+        for name, values in self.columns.items():
+            if len(values) != self.count * kind_of(name).itemsize:
+                raise ValueError(f"column {name!r} of {self.count} episodes has {len(values)} bytes")
+
+    @classmethod
+    def of(cls, columns: Mapping[str, Array], max_bytes: int = MAX_EPISODE_BYTES) -> Episodes:
+        """Return the episodes in arrays of equal length; if they are too large, an evenly spaced sample of them."""
+        count = len(next(iter(columns.values()))) if columns else 0
+        limit = max(1, max_bytes // max(1, sum(kind_of(name).itemsize for name in columns)))
+        if count > limit:
+            chosen = np.linspace(0, count - 1, limit).astype(int)
+            columns = {name: values[chosen] for name, values in columns.items()}
+        kept = min(count, limit)
+        return cls(kept, {name: v.astype(kind_of(name)).tobytes() for name, v in columns.items()}, count - kept)
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(map(len, self.columns.values()))
+
+    @property
+    def total(self) -> int:
+        """Number of episodes, including those that did not fit."""
+        return self.count + self.omitted
+
+    def arrays(self) -> dict[str, Array]:
+        """Return the columns as arrays [count]."""
+        return {name: np.frombuffer(values, kind_of(name)) for name, values in self.columns.items()}
+
+
+def kind_of(name: str) -> np.dtype[np.floating]:
+    return np.dtype("<f8" if name == SEED else "<f4")
+
+
+def concatenated(parts: Iterable[Mapping[str, Array]]) -> dict[str, Array]:
+    """Return columns of several parts one after the other, with NaN where a part lacks a column."""
+    parts = [part for part in parts if part]
+    if len(parts) == 1:
+        return dict(parts[0])
+    counts = [len(next(iter(part.values()))) for part in parts]
+    names = dict.fromkeys(name for part in parts for name in part)
+    return {
+        name: np.concatenate(
+            [part[name] if name in part else np.full(n, np.nan) for part, n in zip(parts, counts, strict=True)]
+        )
+        for name in names
+    }
+
+
+def joined(parts: Iterable[tuple[str, Episodes]], max_bytes: int = MAX_EPISODE_BYTES) -> dict[str, Episodes]:
+    """Return the episodes of each actor, from (actor, episodes) pairs, within `max_bytes` for all of them."""
+    by_actor: dict[str, list[Episodes]] = {}
+    for actor, episodes in parts:
+        by_actor.setdefault(actor, []).append(episodes)
+    num_bytes = sum(episodes.num_bytes for found in by_actor.values() for episodes in found)
+    result: dict[str, Episodes] = {}
+    for actor, found in by_actor.items():
+        names = found[0].columns.keys()
+        if num_bytes <= max_bytes and all(one.columns.keys() == names for one in found):
+            values = {name: b"".join([one.columns[name] for one in found]) for name in names}
+            result[actor] = Episodes(sum(one.count for one in found), values, sum(one.omitted for one in found))
+            continue
+        columns = concatenated(episodes.arrays() for episodes in found)
+        share = max_bytes * sum(episodes.num_bytes for episodes in found) // max(1, num_bytes)
+        made = Episodes.of(columns, max_bytes if num_bytes <= max_bytes else share)
+        result[actor] = msgspec.structs.replace(made, omitted=made.omitted + sum(one.omitted for one in found))
+    return result

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from srl.api.control import OptionValue
 from srl.api.spaces import Space
 from srl.base.state import NotResumable, State
 from srl.base.tree import Array, Tree
@@ -71,7 +72,7 @@ class TimeStep:
     facts: Mapping[str, Array] = field(default_factory=dict)
     """Statistics of the episodes that ended here, each [L]. `return` and `length` replace the actor's own values (an
     adapter that clips rewards knows the true return); a `return` of NaN excludes the episode (a lost life that counts
-    as an end). Others become metrics `episodes/NAME`, means over about 100 episodes; NaN is ignored."""
+    as an end). Others become metrics of these names, means over the episodes of an update; NaN is ignored."""
 
 
 class Lanes(ABC):
@@ -90,6 +91,11 @@ class Lanes(ABC):
     @abstractmethod
     def close(self) -> None:
         """Release all resources. Idempotent."""
+
+    def set_option(self, name: str, value: OptionValue) -> None:
+        """Set an attribute of every copy, also of those that replace failed ones: `env.NAME` of `srl change` and of
+        callbacks. Raises AttributeError if the environment has no such attribute. Default: there are none."""
+        raise AttributeError(f"{self.spec.environment} has no attributes that can change during a run")
 
     def state(self) -> State:
         """Return everything that determines the future, given the same actions, so that an inline run resumes exactly.
@@ -116,12 +122,24 @@ class LanesConfig(ABC):
         """Return the environment's name, for messages and for finding a recipe."""
         return type(self).__name__
 
+    def named_code(self) -> tuple[str, ...]:
+        """Return the names of code in this config that is not part of SRL, Gymnasium, PettingZoo, EnvPool, ALE or
+        MiniGrid. A config in a file that is not trusted must have none."""
+        return (self.environment_name(),)
+
     def build_rendered(self) -> Lanes:
         """Build one copy whose `render` returns frames. Raises ValueError if that is not possible."""
         return self.build(1)
 
     def with_mask_key(self, key: str) -> LanesConfig:
         """Return the config with the name `key` for action masks, in observations and infos."""
+        return self
+
+    def with_log_info(self, names: tuple[str, ...]) -> LanesConfig:
+        """Return the config with scalars of infos, by name, as statistics of episodes. Raises ValueError if the
+        environment has no infos."""
+        if names:
+            raise ValueError(f"{self.environment_name()} reports its own statistics and has no infos for --log-info")
         return self
 
     def with_global_state(self) -> LanesConfig:
@@ -139,6 +157,20 @@ class LanesConfig(ABC):
         raise ValueError(
             f"action_repeat needs a plain Gymnasium environment, and {self.environment_name()} does not run as one; "
             "use --env-arg frameskip=... for Atari games, --env-arg frame_skip=... for MuJoCo tasks"
+        )
+
+    def can_shrink_images(self) -> bool:
+        """Return whether images in observations can be made smaller."""
+        return False
+
+    def with_images(self, size: int | None, grayscale: bool) -> LanesConfig:
+        """Return the config with images of `size` x `size` pixels, or of their own size, and without colors if
+        `grayscale`. Raises ValueError if that is not possible."""
+        if size is None and not grayscale:
+            return self
+        raise ValueError(
+            f"image_size and grayscale need a plain Gymnasium environment, and {self.environment_name()} does not run "
+            "as one; use its own options (--env-arg img_height=... for Atari games) or a wrapper"
         )
 
     def with_spec(self, spec: LaneSpec) -> LanesConfig:

@@ -111,6 +111,10 @@ class Scheduler(ABC):
         """Send a signal to the worker's process. Raises ValueError if it has no separate process."""
         raise ValueError(f"cannot send a signal to {worker_id.name}: it runs inside the scheduler's process")
 
+    def disturb_host(self, worker_id: WorkerId, fault: str, seconds: float) -> None:
+        """Inject a fault into the worker's host, for `srl chaos`. Raises ValueError if it is not possible here."""
+        raise ValueError("it needs workers in processes of their own (--scheduler processes or hosts)")
+
     def pid(self, worker_id: WorkerId) -> int:
         """Return the worker's process id, or 0 if it has no process (yet)."""
         return 0
@@ -118,6 +122,10 @@ class Scheduler(ABC):
     def usage(self, worker_id: WorkerId) -> Usage:
         """Return the worker's recent resource usage."""
         return Usage()
+
+    def refused(self) -> Mapping[str, int]:
+        """Return the number of connections that the scheduler itself has refused, by reason."""
+        return {}
 
     def dump(self, worker_id: WorkerId) -> str:
         """Return the worker's stack traces for the report on a hang; may be empty."""

@@ -21,7 +21,7 @@ class WorkerStatus(msgspec.Struct, frozen=True):
     rss_mb: float = 0.0
     host: str = ""  # empty if the run has only one
     progress: int = 0  # counter that grows with every piece of work
-    lost_connections: int = 0  # TCP connections that `srl chaos` closed
+    disturbed_connections: int = 0  # TCP connections that `srl chaos` closed or slowed down
 
 
 class StreamStatus(msgspec.Struct, frozen=True):
@@ -34,6 +34,11 @@ class StreamStatus(msgspec.Struct, frozen=True):
     consumed: int = 0
     dropped: int = 0
     batch_mean: float = 0.0  # lanes per batch of a request stream
+
+
+def score_of(means: Mapping[str, float | None], name: str) -> float | None:
+    value = means.get(name.removeprefix("-"))
+    return value if value is None or not name.startswith("-") else -value
 
 
 class EvaluationStatus(msgspec.Struct, frozen=True):
@@ -49,6 +54,11 @@ class EvaluationStatus(msgspec.Struct, frozen=True):
     best_return: float  # highest mean of all evaluations
     best_step: int
     truncated: int = 0  # episodes that did not end within `--eval-max-steps`
+    facts: dict[str, float] = {}  # means of the environment's statistics
+
+    def score(self, name: str) -> float | None:
+        """Return the mean of `return` or of another statistic, negated for `-NAME`: more is better. None if unknown."""
+        return score_of({**self.facts, "return": self.return_mean, "length": self.length_mean}, name)
 
 
 class PolicyStatus(msgspec.Struct, frozen=True):
@@ -62,9 +72,15 @@ class PolicyStatus(msgspec.Struct, frozen=True):
     episodes: int = 0
     return_mean: float | None = None  # mean over its last 100 episodes
     length_mean: float | None = None
-    facts: dict[str, float] = {}  # episode statistics from environments, means over about 100 episodes
+    facts: dict[
+        str, float
+    ] = {}  # episode statistics from environments, means over the last 100 episodes that have them
     return_curve: list[float] = []  # mean returns at evenly spaced times since the start of the run, at most 200
     evaluation: EvaluationStatus | None = None
+
+    def score(self, name: str) -> float | None:
+        """Return the mean of `return` or of another statistic, negated for `-NAME`: more is better. None if unknown."""
+        return score_of({**self.facts, "return": self.return_mean, "length": self.length_mean}, name)
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -101,9 +117,9 @@ class RunStatus(msgspec.Struct, frozen=True):
     max_lag: int = 0  # upper bound of the lag (`--max-lag`)
     episodes: int = 0  # episodes of agents: an episode of two agents counts twice
     return_mean: float | None = None
-    """Mean over the last 100 episodes of each policy that learns: about 0 in a zero-sum game. See `policies`."""
+    """Mean over the last 100 episodes of the policy that learns; None if several do: see `policies`."""
     length_mean: float | None = None
-    facts: dict[str, float] = {}  # like those of PolicyStatus, means over the policies that learn
+    facts: dict[str, float] = {}  # like those of PolicyStatus; empty if several policies learn
     policies: dict[str, PolicyStatus] = {}
     return_curve: list[float] = []  # curve of the policy that learns; empty if several do
     metrics: dict[str, float] = {}  # of the last update: `NAME`, or `POLICY/NAME` in a run with several policies
@@ -114,7 +130,10 @@ class RunStatus(msgspec.Struct, frozen=True):
     restarts: int = 0
     lane_failures: int = 0
     skipped_updates: int = 0  # not applied, because a loss or gradient was not finite
+    refused: dict[str, int] = {}  # refused connections by reason; `data`: those to workers
     unrecorded_decisions: int = 0  # of frozen policies, and made while no block was open: trainers never see them
+    losses: dict[str, int] = {}  # file of the run -> bytes that a full or broken disk has kept out of it
+    lost_rows: dict[str, int] = {}  # sink -> rows of metrics that it did not accept before the run ended
     messages: list[str] = []  # the last events, newest last
     seconds_to_first_update: float | None = None  # seconds between the command and the first update
 
@@ -125,10 +144,19 @@ class RunStatus(msgspec.Struct, frozen=True):
         return found[0] if found else None
 
 
+def describe_refused(refused: Mapping[str, int]) -> str:
+    """Return refused connections as words: `3 connections (2 silent, 1 protocol)`."""
+    total = sum(refused.values())
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(refused.items()))
+    return f"{total:,} connection{'s' if total > 1 else ''} ({reasons})"
+
+
 class MetricSink(Protocol):
-    """A destination of metrics. `--sinks package.module:NAME` names a function that returns one for a run directory."""
+    """A destination of metrics. `--sinks package.module:NAME` names a class or function that makes one from the path of
+    the run's directory."""
 
     def write(self, step: int, metrics: Mapping[str, float], wall: float) -> None:
-        """Write the metrics of one moment; called from one thread. `wall`: seconds since 1970."""
+        """Write the numbers in one row of metrics.jsonl or system.jsonl; called from one thread. `wall`: seconds since
+        1970."""
 
     def close(self) -> None: ...

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
-from srl.api.block import Block, BlockMemory
+from srl.api.block import Block, BlockMemory, Episodes
 from srl.api.policy import Policy
 from srl.api.status import StreamStatus
 from srl.base.state import State
@@ -71,8 +71,9 @@ class PushProducer(StreamEndpoint, Protocol):
     def scratch_block(self) -> Block:
         """Return a block that is never posted, for rows that are not recorded."""
 
-    def post(self, opened: OpenBlock) -> None:
-        """Send a full block to its consumers; the producer must not touch it afterwards."""
+    def post(self, opened: OpenBlock, episodes: Episodes | None = None) -> None:
+        """Send a full block to its consumers; the producer must not touch it afterwards. `episodes` are those that
+        ended in it."""
 
     def discard(self, opened: OpenBlock) -> None:
         """Return an unfinished block and its admission."""
@@ -88,6 +89,7 @@ class PostedBlock:
     oldest_version: int  # the oldest version that chose actions in it, except for the last row, which only bootstraps
     block: Block
     incarnation: int = 0  # of the producer
+    episodes: Episodes | None = None  # that ended in it
 
     @property
     def label(self) -> str:

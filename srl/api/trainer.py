@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from srl.base.state import State
 from srl.base.tree import Array, Tree
@@ -90,6 +90,15 @@ class Trainer(ABC):
         """Train with other ranks from now on: all call `step` equally often and have the same parameters after it.
         Default: raises ValueError; the algorithm then trains with one trainer only."""
         raise ValueError(f"{type(self).__name__} does not implement `join`, so it needs --trainers 1")
+
+    def reconfigure(self, config: Any) -> None:
+        """Use another config from the next `step`. It differs only in options that the algorithm declares as
+        `changeable`; an algorithm that declares none need not implement this."""
+        raise NotImplementedError(f"{type(self).__name__} does not implement `reconfigure`")
+
+    def lowest(self, number: int) -> int:
+        """Return the lowest number that any rank passes; all ranks call this equally often. Required for `join`."""
+        return number
 
     def uncommitted_state(self) -> State:
         """Return arrays beyond `state`, such as batches for later updates. Only an inline run saves them."""

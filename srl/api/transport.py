@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Annotated, Any, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
 from srl.base.shared_memory import Memory
 from srl.base.tree import Array
+
+EndpointText: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[^\x00-\x1f\x7f]+\Z", max_length=1024)]
+"""Name or address of an endpoint in a message. A peer that sends one with control characters is refused."""
 
 
 class Message(msgspec.Struct, frozen=True, tag=True, array_like=True, forbid_unknown_fields=True):
@@ -50,7 +54,11 @@ class Channel(Protocol):
 class Listener(Protocol):
     """An endpoint that accepts connections."""
 
-    address: str  # `inproc:NAME`, `unix:PATH`, `tcp:HOST:PORT` or `host:NAME;UNIX;TCP`
+    address: str  # `inproc:NAME`, `unix:PATH`, `tcp:HOST:PORT/NAME` or `host:NAME;UNIX;TCP`
+
+    @property
+    def refused(self) -> Counter[str]:
+        """Number of refused connections and frames, by reason."""
 
     def accept(self) -> Channel | None:
         """Return a new, authenticated channel, or None if no peer waits. Never blocks."""
@@ -69,7 +77,7 @@ class Transport(Protocol):
         """Open an endpoint; the name may appear in its address."""
 
     def connect(self, address: str, messages: Any) -> Channel:
-        """Connect to a listener. Raises ChannelClosed if nothing listens there."""
+        """Connect to a listener. Raises ChannelClosed if nothing listens there, or if the address is malformed."""
 
 
 @runtime_checkable

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Self, runtime_checkable
 
+from srl.api.control import Instruction, OptionValue
 from srl.api.parameters import ParameterStore
 from srl.api.streams import StreamEnd
 from srl.api.trainer import TrainerGroup
@@ -106,6 +107,15 @@ class ResumableWorker(Protocol):
         """Continue from a saved state, in a worker that was just built. False: a peer is not connected yet; retry."""
 
 
+@runtime_checkable
+class InstructedWorker(Protocol):
+    """A worker that handles instructions of the controller, for example new values of its options
+    (`WorkerConfig.with_option`). For other workers they have no effect."""
+
+    def instruct(self, message: Instruction) -> None:
+        """Handle an instruction; called between two polls."""
+
+
 class WorkerConfig(ABC):
     """Base class of worker configs: frozen dataclasses of plain data. Only `build` is required."""
 
@@ -126,6 +136,19 @@ class WorkerConfig(ABC):
     def with_target_steps(self, target_steps: int) -> Self:
         """Return the config for a run of another length."""
         return self
+
+    def with_option(self, name: str, value: OptionValue) -> Self | None:
+        """Return the config with another value of an option that may change during the run, or None if the worker has
+        no such option. Raises ValueError if the value is invalid."""
+        return None
+
+    def changeable(self) -> Sequence[str]:
+        """Return the names of the options that may change during the run, for messages."""
+        return ()
+
+    def evaluates(self) -> bool:
+        """Return whether the worker evaluates policies, so that it handles `Evaluate`."""
+        return False
 
     def sizes(self) -> Mapping[str, int]:
         """Return sizes for advice on speed, by option: `lanes` and `ring`, or `horizon`, `batch`, `num_minibatches`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import traceback
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -53,6 +54,17 @@ def in_one_line(report: str) -> str:
     return " ".join([first, *(lines[-1:] if len(lines) > 1 else [])]).strip()[:300]
 
 
+def innermost(stacks: str) -> str:
+    """Return the place that the stack dump of a process (by Python's fault handler, most recent call first) shows for
+    its current thread: ` at file:line in function`, in the user's code if it is there; empty without a stack."""
+    lines = stacks.rpartition("Current thread")[2].partition("\n\n")[0].splitlines()
+    frames = [found.groups() for line in lines if (found := re.fullmatch(r'\s+File "(.*)", line (\d+) in (.*)', line))]
+    own = [frame for frame in frames if owner_of(frame[0]) == "user"]
+    for path, line, function in (own or frames)[:1]:
+        return f" at {path}:{line} in {function}"
+    return ""
+
+
 def end_of_log(log: Path, limit: int = 4000) -> str:
     """Return the last `limit` characters of a log file, or an empty string if it cannot be read."""
     try:
@@ -64,6 +76,12 @@ def end_of_log(log: Path, limit: int = 4000) -> str:
 def last_log_line(log: Path) -> str:
     """Return the last line that an ended process wrote to its log file."""
     return last_line(end_of_log(log), "its log is empty")
+
+
+def raised(error: BaseException) -> str:
+    """Describe an exception and the line that raised it."""
+    trace = traceback.extract_tb(error.__traceback__)
+    return f"{error!r} at {trace[-1].filename}:{trace[-1].lineno}" if trace else f"{error!r}"
 
 
 def debugging() -> bool:
@@ -125,8 +143,11 @@ def _frames(trace: TracebackType | None) -> Iterator[TracebackType]:
 
 
 def _owner(frame: TracebackType) -> str:
-    """Return the origin of a frame's code: srl, standard, installed or user."""
-    name = frame.tb_frame.f_code.co_filename
+    return owner_of(frame.tb_frame.f_code.co_filename)
+
+
+def owner_of(name: str) -> str:
+    """Return the origin of the code in a file: srl, standard, installed or user."""
     if name.startswith("<"):  # frames of importlib, and code that dataclasses generate
         return "standard"
     path = Path(name)

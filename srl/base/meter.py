@@ -49,7 +49,8 @@ class Counter(IntEnum):
     SKIPPED_UPDATES = 30
     FIRST_UPDATE_NS = 31
     LEARNED = 32  # samples that a trainer learned from
-    BROKEN_CONNECTIONS = 33  # TCP connections that the worker broke on purpose, for `srl chaos`
+    DISTURBED_CONNECTIONS = 33  # TCP connections that the worker closed or slowed on purpose, for `srl chaos`
+    REFUSED_CONNECTIONS = 34  # TCP connections of strangers, and those closed because of a malformed frame
 
 
 class Meter:

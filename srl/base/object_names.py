@@ -12,6 +12,7 @@ import importlib
 import importlib.util
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,6 +20,7 @@ from typing import Any
 from srl.base.errors import nearest
 
 FILE_MODULE_PREFIX = "srl_file_"
+PROMPT = "__main__:"  # begin of the names of objects that were defined at a prompt or in a notebook
 
 PARTS = {
     # Options of a run
@@ -29,6 +31,10 @@ PARTS = {
     "evaluation-options": "srl.experiments.options.sections:EvaluationOptions",
     "checkpoint-options": "srl.experiments.options.sections:CheckpointOptions",
     "cluster-options": "srl.experiments.options.sections:ClusterOptions",
+    # Sweeps
+    "sweep-plan": "srl.experiments.sweeps.plan:Plan",
+    "sweep-variant": "srl.experiments.sweeps.plan:Variant",
+    "sweep-search": "srl.experiments.sweeps.plan:Search",
     # Algorithms
     "ppo": "srl.algorithms.ppo.config:PPOConfig",
     "ppg": "srl.algorithms.ppg:PPGConfig",
@@ -68,6 +74,11 @@ PARTS = {
     "role": "srl.workers.role:Role",
     "push-stream": "srl.streams.push:PushStream",
     "request-stream": "srl.streams.request:RequestStream",
+    # Callbacks
+    "early-stopping": "srl.callbacks.early_stopping:EarlyStopping",
+    "option-schedule": "srl.callbacks.option_schedule:OptionSchedule",
+    "curriculum": "srl.callbacks.option_schedule:Curriculum",
+    "webhook": "srl.callbacks.webhook:Webhook",
     # Benchmarks
     "bench-distant": "srl.bench.random_policy:RandomConfig",
     "bench-simulated-worker": "srl.bench.control:SimulatedWorkerConfig",
@@ -127,11 +138,22 @@ def name_of(thing: Any) -> str:
         spec, file = getattr(module, "__spec__", None), getattr(module, "__file__", None)
         if source == "__main__" and spec is not None:
             source = spec.name
-        elif file is not None:
+        elif file is not None and os.path.exists(file):
             source = os.path.abspath(file)
-        else:
-            raise ValueError(f"{name} was defined at a prompt: worker processes cannot import it; put it in a file")
     return f"{source}:{name}"
+
+
+def refuse_prompt_code(data: Any) -> None:
+    """Raise ValueError if plain data names code that was defined at a prompt or in a notebook, which only this process
+    can find."""
+    if isinstance(data, str) and data.startswith(PROMPT):
+        name = data.removeprefix(PROMPT)
+        raise ValueError(
+            f"{name} was defined at a prompt or in a notebook, where worker processes cannot import it: put it in a "
+            f'file and name it "path/file.py:{name}", or train with scheduler="inline"'
+        )
+    for item in data.values() if isinstance(data, Mapping) else data if isinstance(data, (list, tuple)) else ():
+        refuse_prompt_code(item)
 
 
 def _load_module(name: str) -> ModuleType:
@@ -142,7 +164,7 @@ def _load_module(name: str) -> ModuleType:
     if name in sys.modules:
         return sys.modules[name]
     here = os.getcwd()
-    if here not in sys.path:
+    if here not in sys.path and not name.startswith("srl."):
         sys.path.append(here)  # an installed command does not search the working directory; `python -m` does
     try:
         return importlib.import_module(name)

@@ -15,7 +15,7 @@ from srl.base.tree import Array
 
 HEADER_BYTES = 1 << 17
 LAYOUT_OFFSET = 1 << 12
-FACTS_BYTES = 1 << 18  # maximum size of a state's metadata (`facts`); pages that are never written take no memory
+FACTS_BYTES = 1 << 20  # maximum size of a state's metadata (`facts`); pages that are never written take no memory
 _MAGIC = 0x53524C534E4150
 _READY, _SLOT_BYTES, _LAYOUT_BYTES, _ACTIVE, _DURABLE = 0, 1, 2, 3, 4
 _SLOTS = 16  # per slot: sequence number (odd during a write) and version

@@ -1,12 +1,14 @@
-"""Means with confidence intervals."""
+"""Means, rates and other statistics with confidence intervals."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
+from srl.base.tree import Array
 
 Z = 1.959963984540054  # number of standard deviations around the mean that contain 95 % of a normal distribution
 
@@ -47,6 +49,67 @@ def mean_of(values: Sequence[float]) -> Mean:
         return Mean(math.nan, math.inf, 0)
     deviation = float(np.std(values, ddof=1)) if count > 1 else math.inf
     return Mean(float(np.mean(values)), t_quantile(count - 1) * deviation / math.sqrt(count), count)
+
+
+@dataclass(frozen=True)
+class Rate:
+    """The fraction of successes among trials, and the ends of its 95 % confidence interval."""
+
+    value: float
+    low: float
+    high: float
+    count: int
+
+
+def rate_of(outcomes: Sequence[float]) -> Rate:
+    """Return the fraction of successes among independent outcomes, each 0 or 1, with its Wilson interval. Unlike the
+    normal interval, it stays within 0 and 1 and has a width even if all outcomes are equal."""
+    count = len(outcomes)
+    if count == 0:
+        return Rate(math.nan, 0.0, 1.0, 0)
+    value = float(np.mean(outcomes))
+    center = (value + Z**2 / (2 * count)) / (1 + Z**2 / count)
+    half = Z / (1 + Z**2 / count) * math.sqrt(value * (1 - value) / count + Z**2 / (4 * count**2))
+    return Rate(value, max(0.0, center - half), min(1.0, center + half), count)
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A statistic, and the ends of its 95 % bootstrap interval, which are None for a single value."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+def mean(values: Array) -> Array:
+    """Return the mean over the last axis."""
+    return np.asarray(values.mean(axis=-1))
+
+
+def interquartile_mean(values: Array) -> Array:
+    """Return the mean of the middle half of the values along the last axis. A quarter of them, rounded down, is left
+    out at either end (Agarwal et al., 2021, arXiv 2108.13264)."""
+    cut = values.shape[-1] // 4
+    return mean(np.sort(values, axis=-1)[..., cut : values.shape[-1] - cut])
+
+
+def stratified_bootstrap(
+    strata: Sequence[Sequence[float]],
+    statistic: Callable[[Array], Array] = mean,
+    resamples: int = 5000,
+    seed: int = 0,
+) -> Interval:
+    """Return a statistic of all values, and the interval of its values in 95 % of the resamples. A resample draws as
+    many values as there are from each stratum, with replacement (for strata that are tasks: Agarwal et al., 2021)."""
+    groups = [np.asarray(values, np.float64) for values in strata]
+    value = float(statistic(np.concatenate(groups)))
+    if all(len(group) < 2 for group in groups):
+        return Interval(value)
+    generator = np.random.default_rng(seed)
+    drawn = [group[generator.integers(len(group), size=(resamples, len(group)))] for group in groups]
+    low, high = np.quantile(statistic(np.concatenate(drawn, axis=1)), (0.025, 0.975))
+    return Interval(value, float(low), float(high))
 
 
 def spread(values: Sequence[float]) -> list[float]:

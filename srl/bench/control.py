@@ -1,6 +1,6 @@
 """`srl bench control`: a real controller with many simulated workers, over the real host agent protocol.
 
-One process simulates the agents of all hosts. Each agent joins over authenticated TCP, reports every worker that it is
+One process simulates the agents of all hosts. Each agent joins over TLS, reports every worker that it is
 told to start as ready, and sends all gauges in one message per heartbeat. Only the workers' actual work is left out.
 """
 
@@ -12,6 +12,7 @@ import select
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from srl.api.worker import WorkerConfig, WorkerId
 from srl.base.meter import PHASE_START, WORDS, Counter
 from srl.bench.options import BenchOptions
 from srl.controller.controller import Controller
+from srl.schedulers.hosts.agent_connections import listen_for_agents
 from srl.schedulers.hosts.engine import Engine
 from srl.schedulers.hosts.messages import (
     AGENTS,
@@ -44,7 +46,9 @@ from srl.schedulers.hosts.messages import (
 )
 from srl.schedulers.hosts.scheduler import HostsScheduler
 from srl.schedulers.local.run_memory import RunMemory
-from srl.transports.tcp import PREFIX, TcpTransport
+from srl.schedulers.local.worker_logs import LogFiles
+from srl.transports.join_ticket import IDENTITY, JOIN, Identity, JoinTicket
+from srl.transports.tls import PREFIX, TlsTransport
 
 TIMEOUT_SECONDS = 300.0
 WORKERS_PER_SERVER = 100  # one in this many workers registers an endpoint, whose address all workers receive
@@ -63,10 +67,10 @@ class SimulatedWorkerConfig(WorkerConfig):
 class SimulatedAgent:
     """One host with its workers, as the controller sees it."""
 
-    def __init__(self, address: str, secret: bytes, number: int, cpus: float) -> None:
-        transport = TcpTransport(secret, AGENTS, encrypt=True, codec=codec, connect_wait=10.0)
+    def __init__(self, ticket: JoinTicket, number: int, cpus: float) -> None:
+        transport = TlsTransport(ticket, AGENTS, codec=codec, connect_wait=10.0)
         self._name = f"host{number:04}"
-        self.channel = transport.connect(f"{PREFIX}{address}", Messages)
+        self.channel = transport.connect(f"{PREFIX}{ticket.address}", Messages)
         self.channel.send(Join(self._name, own_version(), time.monotonic_ns(), cpus, 0.0, 0))
         self.channel.send(RelayAddress(f"tcp:{self._name}:1"))
         self._worker_ids: list[WorkerId] = []
@@ -121,11 +125,11 @@ class SimulatedHosts(Engine):
         self._cpus = cpus
         self._child = 0
 
-    def start(self, address: str, secret: bytes) -> None:
+    def start(self, new_ticket: Callable[[], JoinTicket]) -> None:
         self._child = os.fork()
         if self._child == 0:
             try:
-                simulate(address, secret, self._num_hosts, self._cpus)
+                simulate(new_ticket(), self._num_hosts, self._cpus)
             finally:
                 os._exit(0)
 
@@ -135,7 +139,7 @@ class SimulatedHosts(Engine):
     def start_failed(self) -> bool:
         return False
 
-    def hint(self, address: str) -> str:
+    def hint(self) -> str:
         return "this command simulates them"
 
     def close(self) -> None:
@@ -144,10 +148,10 @@ class SimulatedHosts(Engine):
             self._child = 0
 
 
-def simulate(address: str, secret: bytes, num_hosts: int, cpus: float) -> None:
+def simulate(ticket: JoinTicket, num_hosts: int, cpus: float) -> None:
     agents = []
     for number in range(num_hosts):
-        agents.append(SimulatedAgent(address, secret, number, cpus))
+        agents.append(SimulatedAgent(ticket, number, cpus))
         for agent in agents:
             agent.poll(0.0)
     while agents:
@@ -179,12 +183,14 @@ def _measure(options: BenchOptions, directory: Path) -> dict[str, Any]:
         groups.append(WorkerGroup("actors", SimulatedWorkerConfig(), options.workers - num_servers, Resources()))
     experiment = Experiment("control", 0, tuple(groups), ("policy",))
     memory = RunMemory.create(experiment.policies)
-    secret = secrets.token_bytes(32)
-    listener = TcpTransport(secret, AGENTS, encrypt=True, codec=codec).listen("the controller", Messages)
+    identity = Identity.create(directory / IDENTITY)
+    listener, join_file = listen_for_agents("control", identity, directory / JOIN)
     engine = SimulatedHosts(options.hosts, -(-options.workers // options.hosts) + 1.0)
     settings = AgentSettings("control", secrets.token_bytes(32), path=tuple(sys.path))
     began = time.monotonic()
-    scheduler = HostsScheduler(settings, memory, listener, secret, engine, options.hosts, directory, TIMEOUT_SECONDS)
+    scheduler = HostsScheduler(
+        settings, memory, listener, join_file, engine, options.hosts, LogFiles(directory), TIMEOUT_SECONDS
+    )
     controller = Controller(experiment, scheduler, str(directory), directory / "runtime")
     try:
         controller.start()

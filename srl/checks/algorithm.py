@@ -24,7 +24,7 @@ from srl.experiments.options.algorithms import with_absolute_paths, with_setting
 from srl.experiments.options.keywords import make_options
 from srl.experiments.options.train_options import TrainOptions
 from srl.experiments.session.launch import start
-from srl.experiments.session.session import Run, RunFailed
+from srl.experiments.session.run import Run, RunFailed
 from srl.results.evaluate import evaluate
 from srl.results.load import load
 from srl.testing.algorithm_checks import check_algorithm
@@ -157,7 +157,7 @@ class _ProbeRun:
 
     def _team(self) -> TeamSpec:
         if self._case.needs == "game" and importlib.util.find_spec("pettingzoo") is None:
-            raise _Unsupported("pettingzoo is not installed: pip install 'srl[pettingzoo]'")
+            raise _Unsupported("pettingzoo is not installed: pip install 'srl-rl[pettingzoo]'")
         name, options = self._environment()
         lanes = lanes_config(name, **options).build(1)
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections.abc import Callable
@@ -12,14 +13,17 @@ from srl.api.status import RunStatus, WorkerStatus
 from srl.api.transport import Message
 from srl.base.clock import ObservedTime
 from srl.base.statistics import spread
-from srl.controller.control_socket import FAULTS, FaultRequest, ResultReply, StatusReply, StatusRequest
-from srl.storage import update_journal
+from srl.checks.flood import Flood
+from srl.controller.control_socket import FaultRequest, ResultReply, StatusReply, StatusRequest
+from srl.controller.faults import FAULTS
+from srl.storage import checkpoints, update_journal
 from srl.storage.run_directory import RunDirectory
 
 POLL_SECONDS = 0.1
 MAX_PAUSE_SECONDS = 1.0
 MAX_UNANSWERED = 5  # number of unanswered requests after which the run counts as ended
-FATAL = ("kill", "stop")  # faults that end the worker's process; the others are temporary
+CORRUPT = "corrupt-checkpoint"  # fault of the newest checkpoint, which this process injects itself
+FATAL = ("kill", "stop", "freeze-zygote")  # faults that end the worker's process; the others are temporary
 Ask = Callable[[Message], Message | None]
 
 
@@ -38,8 +42,8 @@ class ChaosPlan:
 
     def __post_init__(self) -> None:
         for fault in self.faults:
-            if fault not in FAULTS:
-                raise ValueError(f"unknown fault {fault!r}; choose from {', '.join(FAULTS)}")
+            if fault not in (*FAULTS, CORRUPT):
+                raise ValueError(f"unknown fault {fault!r}; choose from {', '.join((*FAULTS, CORRUPT))}")
         if not self.faults or self.every <= 0:
             raise ValueError("expected at least one fault, and a positive time between faults")
 
@@ -53,10 +57,12 @@ class Fault:
     incarnation: int
     at: float
     seconds: float
-    lost_connections: int = 0  # number of connections that the worker had lost before
+    disturbed_connections: int = 0  # number of connections that were disturbed before
     recovery_seconds: float | None = None
     """Time until the worker works again (possibly in a new process) and an update follows; None until then."""
-    no_effect: bool = False  # a partition of a worker without connections, as on one machine with inline inference
+    damaged: Path | None = None  # checkpoint that was corrupted: a newer undamaged one must follow
+    no_effect: bool = False
+    """Whether the fault changed nothing: a worker without connections, as with inline inference, has no partition."""
     _progress: int | None = None  # progress when the fault ended
     _version_at_recovery: int | None = None
 
@@ -76,11 +82,18 @@ class Fault:
         if self._version_at_recovery is None:
             self._version_at_recovery = status.version
         elif status.version > self._version_at_recovery:
-            unchanged = (worker.incarnation, worker.lost_connections) == (self.incarnation, self.lost_connections)
-            self.no_effect = self.kind == "partition" and unchanged
+            before = (self.incarnation, self.disturbed_connections)
+            unchanged = (worker.incarnation, worker.disturbed_connections) == before
+            # The agents of a run over hosts have connections, even if the worker has none.
+            needs_connections = self.kind == "partition" or (self.kind == "slow-link" and not worker.host)
+            self.no_effect = needs_connections and unchanged
             self.recovery_seconds = None if self.no_effect else now - self.at
 
     def _works_again(self, worker: WorkerStatus, now: float) -> bool:
+        if self.damaged is not None:
+            newest = checkpoints.latest(self.damaged.parent)
+            if newest == self.damaged or newest != checkpoints.last_good(self.damaged.parent):
+                return False
         if worker.incarnation > self.incarnation:  # also after a temporary fault that the worker did not survive
             return worker.progress > 0
         if self.kind in FATAL or now - self.at < self.seconds:
@@ -135,6 +148,7 @@ class ChaosReport:
     restarts: int
     state: str
     return_mean: float | None = None  # over the last 100 episodes at the end
+    unrecorded: int = 0  # updates missing in the journal, because the disk was full or broken
 
     @property
     def ok(self) -> bool:
@@ -164,8 +178,10 @@ class Chaos:
         self._notify = notify
         self._random = random.Random(plan.seed)
         self._monitor = InvariantMonitor()
+        self._kinds = list(plan.faults)  # those that are possible in this run
+        self._round: list[str] = []  # those to inject before any is repeated
         self._faults: list[Fault] = []
-        self._updates = 0
+        self._updates = self._unrecorded = 0
 
     def run(self) -> ChaosReport:
         """Observe the run undisturbed, inject faults, observe it undisturbed again, and return a report."""
@@ -197,7 +213,15 @@ class Chaos:
         violations = [*self._monitor.violations, *self._check_journal(last)]
         restarts = last.restarts - first.restarts
         return ChaosReport(
-            self._faults, violations, self._updates, calm.rate, disturbed.rate, restarts, last.state, last.return_mean
+            self._faults,
+            violations,
+            self._updates,
+            calm.rate,
+            disturbed.rate,
+            restarts,
+            last.state,
+            last.return_mean,
+            self._unrecorded,
         )
 
     def _status(self) -> RunStatus | None:
@@ -212,15 +236,34 @@ class Chaos:
         victims = [worker for worker in status.workers if self._may_affect(worker)]
         if not victims:
             return
-        kind, victim = self._random.choice(self._plan.faults), self._random.choice(victims)
+        self._round = self._round or self._random.sample(self._kinds, len(self._kinds))
+        kind, victim = self._round.pop(), self._random.choice(victims)
+        if kind == CORRUPT:
+            if (damaged := _corrupt_newest(Path(status.path))) is not None:
+                self._add(Fault(kind, victim.name, victim.incarnation, now, 0.0, damaged=damaged))
+            return
         answer = self._ask(FaultRequest(victim.name, kind, self._plan.seconds))
         if answer is None:  # it is unknown whether it was injected, so it does not count
             return
-        if isinstance(answer, ResultReply) and not answer.ok:
-            raise ValueError(answer.text)
+        assert isinstance(answer, ResultReply)
+        if not answer.ok:
+            self._skip(kind, answer.text)
+            return
+        if kind == "flood":
+            Flood(answer.text.split(), self._plan.seconds).start()
         seconds = 0.0 if kind in FATAL else self._plan.seconds
-        self._faults.append(Fault(kind, victim.name, victim.incarnation, now, seconds, victim.lost_connections))
-        self._notify(f"{len(self._faults)}: {kind} {victim.name}")
+        self._add(Fault(kind, victim.name, victim.incarnation, now, seconds, victim.disturbed_connections))
+
+    def _add(self, fault: Fault) -> None:
+        self._faults.append(fault)
+        self._notify(f"{len(self._faults)}: {fault.kind} {fault.damaged.name if fault.damaged else fault.worker}")
+
+    def _skip(self, kind: str, reason: str) -> None:
+        """Leave out a fault that is not possible in this run."""
+        self._kinds.remove(kind)
+        if not self._kinds:
+            raise ValueError(f"none of these faults is possible in this run; {kind}: {reason}")
+        self._notify(f"skipping {kind}: {reason}")
 
     def _may_affect(self, worker: WorkerStatus) -> bool:
         """Return whether a fault may target the worker: it must be running and have recovered from earlier faults."""
@@ -238,30 +281,45 @@ class Chaos:
         path = RunDirectory(Path(status.path)).journal
         if not path.exists():
             return []
-        entries = list(update_journal.read(path))
-        self._updates = len({(entry.policy, entry.update) for entry in entries})
-        return update_journal.check(entries, status.max_lag)
+        lines = list(update_journal.read(path))
+        self._updates = len({(entry.policy, entry.update) for entry in update_journal.updates(lines)})
+        self._unrecorded = update_journal.missing(lines)
+        return update_journal.check(lines, status.max_lag)
+
+
+def _corrupt_newest(run: Path) -> Path | None:
+    """Change one byte of the newest checkpoint of a run. Returns the checkpoint, or None if there is none."""
+    newest = checkpoints.latest(RunDirectory(run).checkpoints)
+    if newest is not None:
+        with (newest / checkpoints.ARRAYS).open("r+b") as file:
+            middle = file.seek(0, os.SEEK_END) // 2
+            file.seek(middle)
+            changed = bytes([file.read(1)[0] ^ 1])
+            file.seek(middle)
+            file.write(changed)
+    return newest
 
 
 def describe(report: ChaosReport) -> str:
     """Return the report as lines of text."""
-    lines = [f"{'fault':<12}{'times':>6}{'recovered':>10}{'p50 s':>8}{'p95 s':>8}{'max s':>8}"]
+    lines = [f"{'fault':<20}{'times':>6}{'recovered':>10}{'p50 s':>8}{'p95 s':>8}{'max s':>8}"]
     for kind in sorted({fault.kind for fault in report.faults}):
         these = [fault for fault in report.faults if fault.kind == kind]
         taken = sorted(fault.recovery_seconds for fault in these if fault.recovery_seconds is not None)
         figures = "".join(f"{value:8.1f}" for value in spread(taken))
-        lines.append(f"{kind:<12}{len(these):>6}{len(taken):>10}{figures}")
+        lines.append(f"{kind:<20}{len(these):>6}{len(taken):>10}{figures}")
     share = f" ({report.chaos_fps / report.calm_fps:.0%})" if report.calm_fps else ""
     lines.append(f"steps/s: {report.calm_fps:,.0f} without faults, {report.chaos_fps:,.0f} with faults{share}")
     if report.return_mean is not None:
         lines.append(f"return of the last 100 episodes: {report.return_mean:.1f}")
     lines.append(f"restarted workers: {report.restarts}; the run is {report.state}")
-    checked = f"journal: {report.journal_updates} updates, checked"
+    gap = f"; {report.unrecorded} were not recorded, because of disk errors" if report.unrecorded else ""
+    checked = f"journal: {report.journal_updates} updates, checked{gap}"
     lines.append(checked if report.journal_updates else "no journal: `srl train ENV --journal` checks every update")
     unaffected = [fault.worker for fault in report.faults if fault.no_effect]
     if unaffected:
         names = ", ".join(sorted(set(unaffected)))
-        lines.append(f"{len(unaffected)} partitions had no effect and do not count: {names} had no TCP connections")
+        lines.append(f"{len(unaffected)} faults had no effect and do not count: {names} had no TCP connections")
     lines += [f"VIOLATED: {text}" for text in report.violations[:20]]
     lines += [f"NOT RECOVERED: {fault.kind} {fault.worker}" for fault in report.faults if not fault.settled]
     if report.faults and len(unaffected) == len(report.faults):

@@ -1,4 +1,4 @@
-"""Commands that check and measure: `srl doctor`, `check-env`, `check-algo` and `bench`."""
+"""Commands that check and measure: `srl doctor`, `check-env`, `check-algo`, `verify` and `bench`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from srl.bench.options import BenchOptions
 from srl.cli.flags import with_pairs
-from srl.cli.parser import AlgorithmCommand, flag, positional
+from srl.cli.parser import AlgorithmCommand, RunCommand, flag, positional
 from srl.experiments.options.keywords import parse_pairs
 
 
@@ -90,6 +91,39 @@ class Bench(BenchOptions):
         result = throughput.measure(self.what, self)
         print(json.dumps(result) if self.json else throughput.describe(result))
         return 0
+
+
+@dataclass(frozen=True)
+class Verify(RunCommand):
+    """Verify a run or a checkpoint: that its files are undamaged, and who signed them. Exits with code 1 if a file is
+    damaged or, with --key, not signed by that key.
+
+    Every run signs its files with the key of the user who started it. Others can verify them with a copy of that user's
+    ~/.srl/signing.pub.
+
+    Examples:
+      srl verify latest
+      srl verify downloads/pong --key alice.pub
+    """
+
+    run_name: str = positional("RUN")
+    """Run: path, name, unique prefix of a name, or `latest`; or a checkpoint directory."""
+    key: Path | None = flag("FILE", None)
+    """Public key that must have signed all files."""
+
+    def run(self) -> int:
+        from srl.storage.checkpoints import is_checkpoint
+        from srl.storage.signatures import read_key
+        from srl.storage.verification import verify
+
+        wanted = read_key(self.key) if self.key is not None else ""
+        named = Path(self.run_name)
+        found = verify(named if is_checkpoint(named) else self.find().path)
+        print("\n".join(file.describe() for file in found))
+        wrong = [file for file in found if wanted and not file.is_signed_by(wanted)]
+        if wrong:
+            print(f"{len(wrong)} of {len(found)} are not signed by {self.key}")
+        return 1 if wrong or any(file.problem for file in found) else 0
 
 
 @dataclass(frozen=True)

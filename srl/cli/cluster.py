@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from srl.cli.parser import RunCommand, flag, positional
 
 
 @dataclass(frozen=True)
 class Agent:
-    """Let this machine work for a run: `srl agent HOST:PORT`, the address of `srl train ENV --bind HOST:PORT`."""
+    """Let this machine work for a run: `srl agent FILE`, the join file of `srl train ENV --scheduler hosts`."""
 
-    address: str = positional("HOST:PORT")
-    """Address at which the run's controller listens."""
-    secret_file: str = flag("FILE", "~/.srl/secret")
-    """Copy of the secret file used by `srl train`."""
+    join_file: str = positional("FILE")
+    """Join file of the run, or a copy of it (mode 600). It may appear later, when the run starts."""
+    address: str = flag("HOST:PORT", "")
+    """Address of the run's controller, if this machine reaches it at another than the one in the file."""
     cpus: float | None = None
     """Number of CPUs to offer. Default: all."""
     gpus: float | None = None
@@ -24,14 +24,18 @@ class Agent:
     label: tuple[str, ...] = flag("NAME ...", ())
     """Labels that worker groups may request as their `node`, besides the host name."""
     patience: float = 60.0
-    """Seconds to try to join, and to rejoin when the connection is lost."""
+    """Seconds to wait for the join file and the controller, and to try to rejoin when the connection is lost."""
 
     def run(self) -> int:
         from srl.schedulers.agent.join import HostResources, keep_joining
-        from srl.transports.join_secret import read_secret
+        from srl.transports.join_ticket import JoinTicket, read_ticket
+
+        def read() -> JoinTicket:
+            ticket = read_ticket(self.join_file)
+            return replace(ticket, address=self.address) if self.address else ticket
 
         resources = HostResources(self.host, self.cpus, self.gpus, labels=self.label)
-        return keep_joining(self.address, read_secret(self.secret_file), resources, self.patience, print)
+        return keep_joining(read, resources, self.patience, print)
 
 
 @dataclass(frozen=True)
@@ -44,14 +48,20 @@ class Chaos(RunCommand):
     """
 
     faults: str = flag("NAMES", "kill,stop,partition,slow")
-    """Faults to inject into workers: `kill` ends the process, `stop` suspends it, `partition` closes its TCP
-    connections, `slow` slows it down."""
+    """Faults to inject. Into a worker: `kill` ends its process, `stop` suspends it, `partition` closes its TCP
+    connections, `slow` slows it down. Into the host of a worker: `freeze-zygote` suspends the process that starts
+    workers and kills the worker, `freeze-host` suspends the agent and all its workers, `slow-link` limits each TCP
+    connection to 100 kB/s. `flood` makes 500 connections per second, without a secret, to the run's ports on the
+    loopback interface. `full-disk` makes the run's files fail to be written, and `corrupt-checkpoint` changes one byte
+    of the newest checkpoint; the run has recovered when it has written another. A fault that is not possible in this
+    run is skipped, with a message."""
     every: float = 5.0
     """Seconds between two faults."""
     count: int = 0
     """Number of faults; 0: until the run ends."""
     seconds: float = 3.0
-    """Duration of `slow` and `partition`, in seconds."""
+    """Duration of the temporary faults, in seconds. These are all but `kill`, `stop`, `freeze-zygote` and
+    `corrupt-checkpoint`."""
     calm: float = 5.0
     """Seconds before the first and after the last fault, to measure the normal speed."""
     groups: str = flag("NAMES", "")

@@ -1,23 +1,29 @@
-"""Commands that watch and control runs from another terminal: `srl ps`, `logs`, `scale` and `stop`."""
+"""Commands that watch and control runs from another terminal: `srl ps`, `logs`, `scale`, `change` and `stop`."""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import sys
 import time
-from collections.abc import Container
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from srl.cli.parser import RunCommand, flag, positional
 from srl.storage import ROOT
+from srl.storage.run_directory import all_runs
 
 if TYPE_CHECKING:
     from srl.api.status import RunStatus
+    from srl.api.transport import Message
     from srl.storage.run_listing import ListedRun
 
 FOLLOW_SECONDS = 0.2
+STOP_SECONDS = 15.0
+APPEAR_SECONDS = 2.0  # time for which `srl stop` waits for a run that is just starting
 
 
 @dataclass(frozen=True)
@@ -93,7 +99,7 @@ class Logs(RunCommand):
         wanted = run.log(self.worker).stem if self.worker else ""
         if wanted and wanted not in known:
             raise ValueError(f"no log for worker {self.worker!r} in {run.logs}{nearest(wanted, known)}")
-        shown: dict[str, int] = {}
+        shown: dict[str, tuple[int, int]] = {}
         while True:
             for path in sorted(run.logs.glob(f"{wanted or '*'}.log")):
                 self._show(path, shown)
@@ -101,13 +107,22 @@ class Logs(RunCommand):
                 return 0
             time.sleep(FOLLOW_SECONDS)
 
-    def _show(self, path: Path, shown: dict[str, int]) -> None:
+    def _show(self, path: Path, shown: dict[str, tuple[int, int]]) -> None:
+        """Print what was added to a log since it was `shown`, up to an inode and a position."""
+        from srl.base.files import rotated
+
+        inode, position = shown.get(path.stem, (0, 0))
+        text = b""
         with path.open("rb") as file:
-            file.seek(shown.get(path.stem, 0))
-            text = file.read().decode(errors="replace")
-            shown[path.stem] = file.tell()
+            if (current := os.fstat(file.fileno()).st_ino) != inode:  # a long log is continued in a new file
+                with contextlib.suppress(FileNotFoundError):
+                    text = rotated(path).read_bytes()[position:]
+                position = 0
+            file.seek(position)
+            text += file.read()
+            shown[path.stem] = current, file.tell()
         head = "" if self.worker else f"{path.stem}: "
-        for line in text.splitlines():
+        for line in text.decode(errors="replace").splitlines():
             print(f"{head}{line}")
 
 
@@ -117,23 +132,56 @@ class Stop(RunCommand):
     canceled."""
 
     def run(self) -> int:
+        deadline = time.monotonic() + APPEAR_SECONDS
+        while True:
+            try:
+                return self._stop()
+            except ValueError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+
+    def _stop(self) -> int:
         from srl.controller.control_socket import ADDRESS, StopRequest, ask, pick, running
 
         runs = running(self.root)
         try:
             name, runtime = pick(self.name(), runs)
         except ValueError:
-            return self._cancel(runs)
+            return 0 if self._signal() else self._cancel(runs)
         ask(runtime, StopRequest())
-        deadline = time.monotonic() + 15.0
-        while (runtime / ADDRESS).exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        if (runtime / ADDRESS).exists():
-            raise RuntimeError(
-                f"{name} has not stopped within 15 s; find its process with `srl ps`, and kill it if necessary"
-            )
-        print(f"{name} has stopped")
+        self._wait(name, lambda: (runtime / ADDRESS).exists())
         return 0
+
+    def _wait(self, name: str, goes_on: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + STOP_SECONDS
+        while goes_on():
+            if time.monotonic() > deadline:
+                raise RuntimeError(
+                    f"{name} has not stopped within {STOP_SECONDS:.0f} s; find its process with `srl ps`, and kill it "
+                    "if necessary"
+                )
+            time.sleep(0.05)
+        print(f"{name} has stopped")
+
+    def _signal(self) -> bool:
+        """Send SIGTERM to a run on this host that does not answer, for example because it is just starting. Return
+        whether there is one."""
+        from srl.controller.control_socket import CLUSTER, pick
+        from srl.storage.run_ownership import is_owned, signal_owner
+
+        found = {run.name: run.path for run in all_runs(self.root)}
+        with contextlib.suppress(FileNotFoundError):  # a new run has no config yet
+            found |= {path.name: path for path in self.root.expanduser().iterdir() if path.is_dir()}
+        # A job on Slurm that gets SIGTERM is queued again.
+        owned = {name: path for name, path in found.items() if not (path / CLUSTER).exists() and is_owned(path)}
+        try:
+            name, path = pick(self.name(), owned)
+        except ValueError:
+            return False
+        signal_owner(path, signal.SIGTERM)
+        self._wait(name, lambda: is_owned(path))
+        return True
 
     def _cancel(self, runs: dict[str, Path]) -> int:
         """Cancel a run that does not answer because its job is still in the queue."""
@@ -163,24 +211,60 @@ class Stop(RunCommand):
 
 
 @dataclass(frozen=True)
-class Scale(RunCommand):
+class LiveCommand(RunCommand):
+    """A command that sends requests to an active run."""
+
+    def _send(self, requests: Sequence[Message]) -> int:
+        from srl.controller.control_socket import ask, pick, running
+
+        _, runtime = pick(self.name(), running(self.root))
+        for request in requests:
+            answer: Any = ask(runtime, request)
+            if answer is None or not answer.ok:
+                raise ValueError(answer.text if answer is not None else "the run did not answer")
+            print(answer.text)
+        return 0
+
+
+@dataclass(frozen=True)
+class Scale(LiveCommand):
     """Change the number of workers in an active run: `srl scale RUN actors=4`, or `actors=+2`."""
 
     groups: tuple[str, ...] = positional("GROUP=NUMBER")
     """New number of workers in a group, absolute (actors=4) or relative (actors=+2, actors=-1)."""
 
     def run(self) -> int:
-        from srl.controller.control_socket import ScaleRequest, ask, pick, running
+        from srl.controller.control_socket import ScaleRequest
 
-        _, runtime = pick(self.name(), running(self.root))
+        requests = []
         for change in self.groups:
             group, _, number = change.partition("=")
             try:
                 count = int(number)
             except ValueError:
                 raise ValueError(f"expected GROUP=NUMBER, e.g. actors=4; found {change!r}") from None
-            answer: Any = ask(runtime, ScaleRequest(group, count, number[:1] in "+-"))
-            if answer is None or not answer.ok:
-                raise ValueError(answer.text if answer is not None else "the run did not answer")
-            print(answer.text)
-        return 0
+            requests.append(ScaleRequest(group, count, number[:1] in "+-"))
+        return self._send(requests)
+
+
+@dataclass(frozen=True)
+class Change(LiveCommand):
+    """Change options of an active run, for example `srl change RUN learning_rate=1e-4` or `env.difficulty=3`.
+
+    What can change is declared by the algorithm (for PPO: learning_rate, entropy_coefficient, clip, value_coefficient,
+    target_kl, epochs, max_grad_norm), plus attributes of the environments as `env.NAME`. A changed option keeps its
+    value to the end of the run, also if it had a schedule. `POLICY/NAME=VALUE` changes one policy of several.
+    """
+
+    options: tuple[str, ...] = positional("NAME=VALUE")
+    """New value of an option."""
+
+    def run(self) -> int:
+        from srl.controller.control_socket import ChangeRequest
+        from srl.experiments.options.keywords import parse_pairs
+
+        pairs = parse_pairs(self.options)
+        for name, value in pairs.items():
+            if not isinstance(value, (bool, int, float, str)):
+                raise ValueError(f"{name} must be a number, a text, true or false; found {value!r}")
+        return self._send([ChangeRequest(name.replace("-", "_"), value) for name, value in pairs.items()])

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from srl.base.config import from_data
 from srl.cli.parser import AlgorithmCommand, Option, options_of, parse_words
 from srl.experiments.options.algorithms import ALGORITHMS, algorithm_class
 from srl.experiments.options.aliases import as_flag, set_twice
@@ -16,12 +15,14 @@ from srl.experiments.options.keywords import ALGO, parse_pairs
 from srl.experiments.options.train_options import SECTIONS, TrainOptions
 from srl.storage import ROOT, run_directory
 
+TRUST = "--trust-code"
 CHECK, RESUME = "check-algo", "resume"
 METAVARS = {
     "algo": "NAME", "recipe": "NAME", "sinks": "NAME ...", "graph": "FUNCTION", "bind": "HOST[:PORT]",
-    "address": "HOST:PORT", "partition": "NAME", "secret_file": "FILE", "slurm_options": "NAME=VALUE ...",
+    "address": "HOST:PORT", "partition": "NAME", "join_file": "FILE", "slurm_options": "NAME=VALUE ...",
     "resources": "GROUP=... ...", "roles": "PATTERN=POLICY ...", "algo.device": "DEVICE", "algo.network": "FUNCTION",
-    "until_return": "RETURN", "hosts_timeout": "SECONDS", "hang_timeout": "SECONDS", "headless": "SECONDS",
+    "until_return": "RETURN", "until": "GOAL ...", "log_info": "NAME ...", "best": "NAME",
+    "hosts_timeout": "SECONDS", "hang_timeout": "SECONDS", "headless": "SECONDS",
     "checkpoint_seconds": "SECONDS",
 }  # fmt: skip
 """Placeholders for values in the help, where the type alone says little."""
@@ -88,7 +89,7 @@ def chosen_algorithm(command: str, words: Sequence[str]) -> str:
     if written := _value_of("--algo", words):
         return written
     if config := _value_of("--config", words):
-        return str(read_config(config).get("algo", ALGORITHMS[0]))
+        return str(read_config(config, TRUST in words)[0].get("algo", ALGORITHMS[0]))
     return options_before(command, words).algo
 
 
@@ -101,9 +102,9 @@ def options_before(command: str, words: Sequence[str]) -> TrainOptions:
 
     try:
         name = next(word for word in words if not word.startswith("-"))
-        config = run_directory.find(name, Path(_value_of("--root", words) or ROOT)).read_config()
-        options = from_data(config["options"])
-        return with_sizes(options, config.get("sizes", {}), options)
+        run = run_directory.find(name, Path(_value_of("--root", words) or ROOT))
+        config = run.load_config(TRUST in words)
+        return with_sizes(config["options"], config["sizes"], config["options"])
     except (StopIteration, KeyError, ValueError, OSError, TypeError, AttributeError):
         return TrainOptions()
 

@@ -13,21 +13,23 @@ from typing import Any
 
 from srl.base.errors import DEBUG, nearest
 from srl.cli.flags import CHECK, RESUME, algorithm_options, chosen_algorithm, options_before, run_options
-from srl.cli.parser import AlgorithmCommand, Option, options_of, positional
+from srl.cli.parser import AlgorithmCommand, Option, flag, options_of, positional
 from srl.experiments.options.algorithms import ALGORITHMS, algorithm_class, title_of
+from srl.experiments.options.keywords import parse_pairs
 from srl.experiments.options.sections import ONLY_AT_START
 from srl.experiments.options.train_options import SECTIONS, TrainOptions
 
 INDENT, COLUMN = 2, 28
 WIDEST = 120
 COMMON = {
-    "What to train": ("env", "env_arg", "algo", "recipe", "config", "print_config"),
-    "The run": ("steps", "until_return", "seed", "seeds", "name", "root"),
+    "What to train": ("env", "envs", "env_arg", "algo", "recipe", "config", "trust_code", "print_config", "dry_run"),
+    "The sweep": ("seeds", "grid", "search", "trials", "metric", "minimize", "jobs"),
+    "The run": ("steps", "until_return", "seed", "name", "root"),
     "Workers and data": ("scheduler", "actors", "lanes", "horizon", "batch", "trainers", "max_lag"),
     "Learning": ("algo.learning_rate", "algo.gamma", "algo.memory", "algo.device"),
     "Results": ("eval_every", "checkpoint_seconds", "sinks"),
 }
-"""Options that `srl train --help` shows."""
+"""Options that the help of training commands shows."""
 TOPICS = {
     "run": "steps, seed, recipe, metrics, graph",
     "workers": "scheduler, inference, number of workers, sizes of batches",
@@ -60,6 +62,39 @@ class Help:
 
 
 @dataclass(frozen=True)
+class Recipes:
+    """List the recipes: tuned options for families of environments. With an environment, show the recipe that `srl
+    train` uses for it, with all values and their reasons.
+
+    Examples:
+      srl recipes
+      srl recipes Hopper-v5
+      srl recipes mujoco
+    """
+
+    env: str = positional("ENV", "")
+    """Environment, as for `srl train`, or the name of a recipe."""
+    env_arg: tuple[str, ...] = flag("NAME=VALUE", (), repeated=True)
+    """Option of the environment; can be repeated."""
+
+    def run(self) -> int:
+        from srl.experiments.recipes.single_agent import RECIPES
+
+        if self.env and self.env not in {recipe.name for recipe in RECIPES}:
+            return HelpText(_recipe_help(self._recipe())).run()
+        return HelpText(topic_help(self.env or "recipes")).run()
+
+    def _recipe(self) -> Any:
+        from srl.environments.registry import lanes_config
+        from srl.experiments.recipes.apply import recipe_for
+
+        environment = lanes_config(self.env, **parse_pairs(self.env_arg))
+        lanes = environment.build(1)
+        lanes.close()
+        return recipe_for(environment, lanes.spec)
+
+
+@dataclass(frozen=True)
 class HelpText:
     """A text to print instead of running a command."""
 
@@ -85,7 +120,7 @@ def command_help(kind: type[Any], name: str, words: Sequence[str], everything: b
     if not issubclass(kind, AlgorithmCommand):
         return "\n".join([*lines, *_block("Options", own), *_examples(examples)])
     defaults, algo = options_before(name, words), chosen_algorithm(name, words)
-    refused = ONLY_AT_START if name == RESUME else {}
+    refused = ONLY_AT_START if name == RESUME else {"seed": "it takes --seeds"} if name == "sweep" else {}
     of_run = [option for option in run_options(defaults, algo, name == CHECK) if option.name not in refused]
     if everything or name == CHECK:
         lines += _block(f"Options of srl {name}", own)
@@ -99,8 +134,21 @@ def command_help(kind: type[Any], name: str, words: Sequence[str], everything: b
         found = [options[each] for each in names if each in options]
         shown |= {option.name for option in found}
         lines += _block(heading, found, brief=True)
+    if algo not in ALGORITHMS:
+        lines += _block(f"Options of {title_of(algo)}", _own_options(algo, defaults))
     lines += _block("This command", [option for option in own if option.name not in shown | {"algo_arg"}], brief=True)
     return "\n".join([*lines, *_examples(examples), *_more(name)])
+
+
+def _own_options(algo: str, defaults: TrainOptions) -> list[Option]:
+    """Return the options that a user's algorithm adds to those of SRL's algorithms."""
+    inherited = {
+        field.name
+        for base in algorithm_class(algo).__mro__
+        if base.__module__.startswith("srl.") and dataclasses.is_dataclass(base)
+        for field in dataclasses.fields(base)
+    }
+    return [option for option in algorithm_options(algo, defaults) if option.name.rpartition(".")[2] not in inherited]
 
 
 def _more(name: str) -> list[str]:
@@ -139,7 +187,14 @@ def topic_help(topic: str) -> str:
         return "\n".join([*_wrapped(f"{name}: {about}"), *_block(f"Options of {name}", options)])
     if name == "recipes":
         rows = [line for recipe in RECIPES for line in _row(recipe.name, recipe.about)]
-        return "\n".join(["Recipes", *rows, "", "`srl help NAME` shows the options of a recipe and their reasons."])
+        return "\n".join(
+            [
+                "Recipes",
+                *rows,
+                "",
+                "`srl recipes ENV` and `srl help NAME` show the options of a recipe and their reasons.",
+            ]
+        )
     if name in recipes:
         return _recipe_help(recipes[name])
     if name in COMMANDS:

@@ -15,19 +15,20 @@ from srl.base.object_names import load_object
 from srl.base.process import recorded_stop_requests
 
 GROUPS = {
-    "Train": ("train", "resume", "submit", "attach"),
-    "Use trained policies": ("eval", "plot", "record", "export", "league"),
-    "Watch and control runs": ("ps", "logs", "scale", "stop", "agent"),
-    "Check and measure": ("doctor", "check-env", "check-algo", "chaos", "bench"),
-    "Help": ("help",),
+    "Train": ("train", "sweep", "resume", "submit", "attach"),
+    "Use trained policies": ("eval", "compare", "plot", "episodes", "record", "export", "league"),
+    "Watch and control runs": ("ps", "logs", "scale", "change", "stop", "agent"),
+    "Check and measure": ("doctor", "check-env", "check-algo", "verify", "chaos", "bench"),
+    "Help": ("help", "recipes"),
 }
 CLASSES = {
     "train": ("Train", "Resume", "Submit", "Attach"),
-    "results": ("Eval", "Plot", "Record", "Export", "League"),
-    "control": ("Ps", "Logs", "Scale", "Stop"),
+    "sweep": ("Sweep",),
+    "results": ("Eval", "Compare", "Plot", "Episodes", "Record", "Export", "League"),
+    "control": ("Ps", "Logs", "Scale", "Change", "Stop"),
     "cluster": ("Agent", "Chaos"),
-    "checks": ("Doctor", "CheckEnv", "CheckAlgo", "Bench"),
-    "help": ("Help",),
+    "checks": ("Doctor", "CheckEnv", "CheckAlgo", "Verify", "Bench"),
+    "help": ("Help", "Recipes"),
 }
 """Command classes by module of this package. The class `CheckEnv` is the command `check-env`."""
 COMMANDS = {
@@ -82,7 +83,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _explain(error: Exception) -> int:
-    from srl.experiments.session.session import RunFailed
+    from srl.experiments.session.run import RunFailed
     from srl.storage.checkpoints import CheckpointError
 
     if not isinstance(error, REPORTED) and not errors.user_traceback(error):

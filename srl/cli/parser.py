@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import dataclasses
+import functools
 import inspect
 import itertools
 import textwrap
@@ -21,7 +22,7 @@ from srl.experiments.options.keywords import ALGO, checked, expected, json_or_te
 from srl.storage import ROOT, run_directory
 from srl.storage.run_directory import RunDirectory
 
-LAST = ("sample", "checkpoint", "json", "root")
+LAST = ("sample", "checkpoint", "json", "root", "trust_code")
 """Options that many commands share; the help shows them after a command's own options."""
 CONSTANTS = {"none": None, "true": True, "false": False}
 METAVARS = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
@@ -101,6 +102,15 @@ class RunCommand:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TrustCommand:
+    """Field shared by commands that read files of runs or options from a file."""
+
+    trust_code: bool = False
+    """Load the code that files of other people's runs or a --config file name. Without this flag, such files are
+    refused. Files of runs that you started do not need it."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class AlgorithmCommand:
     """Fields shared by commands that take algorithm options. Training commands also take run options."""
 
@@ -116,7 +126,7 @@ def options_of(kind: type[Any], values: object | None = None, prefix: str = "") 
         hints = typing.get_type_hints(kind)
     except (NameError, TypeError, AttributeError):  # a user's class, with names for type checkers only
         hints = {}
-    texts, found = field_texts(kind), []
+    texts, found = field_texts(kind), []  # type: ignore[arg-type]  # mypy does not see that classes are hashable
     for each in dataclasses.fields(kind):
         if not each.init or each.metadata.get("hidden"):
             continue
@@ -127,6 +137,7 @@ def options_of(kind: type[Any], values: object | None = None, prefix: str = "") 
     return sorted(found, key=lambda option: option.name in LAST)
 
 
+@functools.cache
 def field_texts(kind: type[Any]) -> Mapping[str, str]:
     """Return the docstring below each field of a dataclass and its bases."""
     texts: dict[str, str] = {}

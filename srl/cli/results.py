@@ -1,33 +1,48 @@
-"""Commands that use trained policies: `srl eval`, `plot`, `record`, `export` and `league`."""
+"""Commands that use trained policies and records: `srl eval`, `plot`, `episodes`, `record`, `export` and `league`."""
 
 from __future__ import annotations
 
 import json
 import math
+import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
 from srl.api.lanes import LONGEST_EPISODE
-from srl.cli.parser import RunCommand, flag, positional
+from srl.cli.parser import RunCommand, TrustCommand, flag, positional
+from srl.experiments.options.keywords import parse_pairs
 from srl.storage import ROOT
+from srl.terminal.formatting import figure, plural
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlayCommand(RunCommand):
+class PlayCommand(RunCommand, TrustCommand):
     """Fields shared by commands that play episodes with a trained policy."""
 
     sample: bool = False
     """Sample actions as in training, instead of taking the most likely ones."""
     checkpoint: str = "latest"
-    """Checkpoint: `latest`, `best`, its number of steps, or its path."""
+    """Checkpoint: `latest`, `best`, its name, its number of steps, or its path."""
     seed: int = 0
     """Seed for environments and sampled actions."""
+    env: str = flag("ENV", "")
+    """Another environment with the same observations and actions. Default: the run's own."""
+    env_arg: tuple[str, ...] = flag("NAME=VALUE", (), repeated=True)
+    """Option of the environment; can be repeated. The run's own environment keeps its other options."""
 
 
 @dataclass(frozen=True)
 class Eval(PlayCommand):
-    """Play whole episodes with a trained policy and report their returns."""
+    """Play whole episodes with a trained policy and report returns, success rates and other facts.
+
+    Facts are what the environment reports at the end of an episode. The rate of `is_success` has a Wilson interval.
+
+    Examples:
+      srl eval latest --checkpoint best
+      srl eval latest --env-arg shaped=false
+      srl eval latest --env my_module:harder --episodes 500
+    """
 
     episodes: int = 100
     """Number of episodes."""
@@ -38,7 +53,7 @@ class Eval(PlayCommand):
 
     def run(self) -> int:
         from srl.base.statistics import mean_of
-        from srl.results.evaluate import evaluate
+        from srl.results.evaluate import evaluate, summary
 
         found = self.find()
         result = evaluate(
@@ -48,35 +63,34 @@ class Eval(PlayCommand):
             seed=self.seed,
             checkpoint=self.checkpoint,
             max_steps=self.max_steps,
+            env=self.env,
+            env_args=parse_pairs(self.env_arg),
+            trust_code=self.trust_code,
         )
-        means = {name: mean_of(returns) for name, returns in result.by_policy.items()}
         if self.json:
             report = {
                 "run": found.name,
                 "checkpoint": result.checkpoint.name,
-                "episodes": len(result.returns),
+                "episodes": result.episodes,
                 "mean": result.mean,
                 "interval": result.interval if len(result.returns) > 1 else None,
                 "returns": result.returns,
                 "lengths": result.lengths,
                 "truncated": result.truncated,
                 "max_steps": self.max_steps,
-                "policies": {name: mean.value for name, mean in means.items()},
+                "policies": {name: mean_of(returns).value for name, returns in result.by_policy.items()},
+                "facts": result.facts,
             }
             print(json.dumps(report))
             return 0
-        low, high = min(result.returns), max(result.returns)
-        print(
-            f"{found.name}, {result.checkpoint.name}: return {result.mean:.1f} ± {result.interval:.1f} (95 % interval "
-            f"of the mean) over {len(result.returns)} episodes, from {low:.1f} to {high:.1f}"
-        )
+        where = f" in {self.env}" if self.env else ""
+        print(f"{found.name}, {result.checkpoint.name}{where}: {plural(result.episodes, 'episode')}")
+        print("\n".join(f"  {line}" for line in summary(result)))
         if result.truncated:
             print(
                 f"{result.truncated} of the episodes did not end within {self.max_steps:,} steps and were truncated "
                 "(--max-steps); their returns so far count"
             )
-        if len(means) > 1:
-            print("\n".join(f"  {name}: {mean.value:.1f} ± {mean.interval:.1f}" for name, mean in means.items()))
         return 0
 
 
@@ -84,23 +98,29 @@ class Eval(PlayCommand):
 class Plot:
     """Draw learning curves: mean and 95 % interval over seeds, for several groups of runs.
 
-    Runs that differ only in their seed form one curve, or one per policy if there are several. Draws in the terminal
-    and, with --out, also to a file.
+    Runs that differ only in their seed form one curve, or one per policy if there are several. Each environment has its
+    own panel. Draws in the terminal and, with --out, also to a file.
 
     Examples:
       srl plot latest
-      srl plot runs/my-sweep --out curves.pdf
+      srl plot runs/my-sweep --out curves.pdf --width column
       srl plot sync=runs/a async=runs/b --x time --out curves.png
+      srl plot latest --metric entropy --smooth 0.9
     """
 
     runs: tuple[str, ...] = positional("RUN")
-    """Runs (path, name or `latest`) or directories of runs, such as a sweep over seeds; `label=RUN` sets a label."""
+    """Runs (path, name or `latest`) or directories of runs, such as a sweep; `label=RUN` sets a label."""
     metric: str = flag("NAME", "return")
-    """Metric: `return`, `eval`, `length`, `fps`, or any name in metrics.jsonl."""
-    x: Literal["steps", "time"] = "steps"
+    """Metric: `return`, `eval`, `length`, `fps`, or any name in metrics.jsonl or system.jsonl."""
+    x: Literal["steps", "time", "episodes"] = "steps"
     """Horizontal axis."""
+    smooth: float = 0.0
+    """Weight of an exponential moving average, as in TensorBoard: from 0, the values as they are, to almost 1."""
     out: Path | None = flag("FILE", None)
     """File for the figure: .png, .pdf or .svg."""
+    width: str = flag("WIDTH", "")
+    """Width of the figure: `column` (3.25 inches), `page` (6.75), or a number of inches. Default: 4.8 inches, more with
+    several environments."""
     title: str = ""
     """Title of the figure. Default: the environment."""
     root: Path = flag("DIR", ROOT)
@@ -109,16 +129,100 @@ class Plot:
     def run(self) -> int:
         from rich.console import Console
 
-        from srl.results.plot import bands_of, check_format, draw, draw_in_terminal, find_groups, save
+        from srl.results.plot import bands_of, check_format, draw, draw_in_terminal, find_groups, parse_width, save
+        from srl.storage.curves import repeated_seeds
 
         if self.out is not None:
             check_format(self.out)
-        groups, bands = bands_of(find_groups(self.runs, self.root), self.metric, self.x)
+        width, found = parse_width(self.width), find_groups(self.runs, self.root)
+        groups, bands = bands_of(found, self.metric, self.x, self.smooth)
         console = Console()
-        console.print(draw_in_terminal(groups, bands, self.x, min(100, console.width - 1), 18 + len(groups)))
+        console.print(draw_in_terminal(groups, bands, self.x, min(100, console.width - 1), 18))
+        for sentence in repeated_seeds(found):
+            print(sentence)
         if self.out is not None:
-            save(draw(groups, bands, self.metric, self.x, self.title), self.out)
+            save(draw(groups, bands, self.metric, self.x, self.title, width), self.out)
             print(f"{self.out} written")
+        return 0
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Compare runs: final and best values with 95 % bootstrap intervals over seeds, time and speed.
+
+    Runs that differ only in their seed form one row. With several environments, the interquartile mean over all of them
+    follows, of values that are normalized per environment.
+
+    Examples:
+      srl compare runs/my-sweep
+      srl compare sync=runs/a async=runs/b --out intervals.pdf --width column
+      srl compare runs/atari --normalize Pong-v5=-20.7,14.6 --normalize Breakout-v5=1.7,30.5 --latex
+    """
+
+    runs: tuple[str, ...] = positional("RUN")
+    """Runs (path, name or `latest`) or directories of runs, such as a sweep; `label=RUN` sets a label."""
+    metric: str = flag("NAME", "return")
+    """Metric: as for `srl plot`."""
+    normalize: tuple[str, ...] = flag("ENV=LOW,HIGH", (), repeated=True)
+    """Values of an environment that become 0 and 1; can be repeated. Default: the lowest and highest final value."""
+    csv: bool = False
+    """Print all figures and all options that differ as CSV."""
+    markdown: bool = False
+    """Print the table in Markdown."""
+    latex: bool = False
+    """Print the table in LaTeX (booktabs)."""
+    out: Path | None = flag("FILE", None)
+    """File for a figure of the final values and their intervals: .png, .pdf or .svg."""
+    width: str = flag("WIDTH", "")
+    """Width of the figure: `column` (3.25 inches), `page` (6.75), or a number of inches."""
+    root: Path = flag("DIR", ROOT)
+    """Directory of all runs."""
+
+    def run(self) -> int:
+        from srl.results.compare import compare, parse_limits
+        from srl.results.plot import check_format
+
+        if self.csv + self.markdown + self.latex > 1:
+            raise ValueError("--csv, --markdown and --latex exclude each other")
+        if self.out is not None:
+            check_format(self.out)
+        limits = parse_limits(self.normalize)
+        done = compare(*self.runs, metric=self.metric, normalize=limits, out=self.out, width=self.width, root=self.root)
+        table = done.csv if self.csv else done.markdown if self.markdown else done.latex if self.latex else done.__str__
+        print(table())
+        if self.csv or self.markdown or self.latex:
+            print("\n".join(done.notes), file=sys.stderr)
+        if self.out is not None:
+            print(f"{self.out} written", file=sys.stderr)
+        return 0
+
+
+@dataclass(frozen=True)
+class Episodes(RunCommand):
+    """Summarize the episodes of a run, or write all of them to a file.
+
+    A row has the step and the update that learned from the end of the episode, the policy, the actor and its host,
+    the return, the length, and what the environment reports.
+
+    Examples:
+      srl episodes latest
+      srl episodes latest --out episodes.parquet
+    """
+
+    out: Path | None = flag("FILE", None)
+    """File to write: .csv or .parquet."""
+
+    def run(self) -> int:
+        from srl.results.runs import load_run
+        from srl.storage.episode_file import summary_of, write_episodes
+
+        columns = load_run(self.run_name, self.root).episodes()
+        if self.out is None:
+            for line in summary_of(columns):
+                print(line)
+        else:
+            write_episodes(columns, self.out)
+            print(f"{self.out} written: {plural(len(columns['return']), 'episode')}")
         return 0
 
 
@@ -152,14 +256,17 @@ class Record(PlayCommand):
             greedy=not self.sample,
             seed=self.seed,
             checkpoint=self.checkpoint,
+            env=self.env,
+            env_args=parse_pairs(self.env_arg),
+            trust_code=self.trust_code,
         )
-        returns = ", ".join(f"{value:.1f}" for value in video.returns) or "none ended"
+        returns = ", ".join(f"{figure(value)}" for value in video.returns) or "none ended"
         print(f"{video.path} written: {video.frames} frames; returns of its episodes: {returns}")
         return 0
 
 
 @dataclass(frozen=True)
-class Export(RunCommand):
+class Export(RunCommand, TrustCommand):
     """Export a trained policy to ONNX, which runs without srl and torch.
 
     Its input is an observation; its outputs are the most likely action, the parameters of the distribution and the
@@ -171,9 +278,9 @@ class Export(RunCommand):
     out: Path | None = flag("FILE", None)
     """File to write. Default: policy.onnx in the run's directory."""
     policy: str = flag("NAME", "")
-    """Policy to export, for a run with several. Default: the first."""
+    """Policy to export, for a run with several."""
     checkpoint: str = "latest"
-    """Checkpoint: `latest`, `best`, its number of steps, or its path."""
+    """Checkpoint: `latest`, `best`, its name, its number of steps, or its path."""
 
     def run(self) -> int:
         from srl.results.export import export
@@ -181,7 +288,7 @@ class Export(RunCommand):
 
         named = Path(self.run_name)
         source = named if is_checkpoint(named) else self.find().path
-        done = export(source, self.out, policy=self.policy, checkpoint=self.checkpoint)
+        done = export(source, self.out, policy=self.policy, checkpoint=self.checkpoint, trust_code=self.trust_code)
         print(f"{done.path} written: policy {done.policy}, {', '.join(done.inputs)} -> {', '.join(done.outputs)}")
         checked = "onnxruntime gives the same actions as the policy"
         print(checked if done.checked else "not checked: onnxruntime is not installed")
@@ -189,7 +296,7 @@ class Export(RunCommand):
 
 
 @dataclass(frozen=True)
-class League(RunCommand):
+class League(RunCommand, TrustCommand):
     """Let the versions of a run play each other and a random player; show points and ratings.
 
     Versions are the checkpoints that were kept (`srl train ENV --keep-every 100000`).
@@ -227,6 +334,7 @@ class League(RunCommand):
             greedy=self.greedy,
             seed=self.seed,
             max_steps=self.max_steps,
+            trust_code=self.trust_code,
         )
         if self.json:
             points = [[None if math.isnan(value) else value for value in row] for row in result.points]
@@ -245,5 +353,5 @@ class League(RunCommand):
         if result.truncated:
             print(f"\n{result.truncated} games did not end within {self.max_steps:,} moves: draws (--max-steps)")
         if not result.ratings:
-            print("\nratings need openskill: pip install 'srl[league]'")
+            print("\nratings need openskill: pip install 'srl-rl[league]'")
         return 0

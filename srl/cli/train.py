@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from srl.base.process import num_cores, raise_stop_request
 from srl.cli.flags import with_pairs
-from srl.cli.parser import AlgorithmCommand, RunCommand, flag, positional
+from srl.cli.parser import AlgorithmCommand, RunCommand, TrustCommand, flag, positional
 from srl.experiments.options.config_file import CHOSEN, CollectedOptions, as_toml, gather
 from srl.storage import ROOT
 
 if TYPE_CHECKING:
     from srl.experiments.graph.preparation import PreparedRun
-    from srl.experiments.session.session import Run
+    from srl.experiments.session.run import Run
 
 
 @dataclass(frozen=True)
-class Train(AlgorithmCommand):
+class Train(AlgorithmCommand, TrustCommand):
     """Train a policy.
 
     Examples:
@@ -30,8 +30,6 @@ class Train(AlgorithmCommand):
       srl train ALE/Pong-v5 --steps 10000000 --eval-every 500000
       srl train my_module:make_env --env-arg difficulty=3 --algo.gamma 0.9
       srl train pettingzoo:butterfly.pistonball_v6 --algo mappo --lanes 8
-      srl train CartPole-v1 --seeds 5 --name sweep
-      srl train CartPole-v1 --print-config
     """
 
     env: str = positional("ENV", "")
@@ -43,51 +41,51 @@ class Train(AlgorithmCommand):
     """Directory of all runs."""
     env_arg: tuple[str, ...] = flag("NAME=VALUE", (), repeated=True)
     """Option of the environment; can be repeated. Values that are valid JSON are parsed."""
-    seeds: str | None = flag("SEEDS", None)
-    """Seeds for several runs in one directory: their number (5 means 0 to 4) or a list such as 3,5,8."""
     config: Path | None = flag("FILE", None)
     """TOML or JSON file with options, which flags override."""
     print_config: bool = False
-    """Print the options that would be used, with their sources, as a --config file; do not train."""
+    """Print the options and their sources as a --config file; do not train."""
+    dry_run: bool = False
+    """Print options and an estimate of speed, time and memory. The estimate comes from a trial of a few seconds, of
+    which nothing is kept."""
 
     def run(self) -> int:
         from srl.experiments.session.launch import launch, watched
 
         gathered = self._gather({})
         prepared = self._prepare(gathered)
-        if self.print_config:
+        if self.print_config or self.dry_run:
             from srl.terminal.tables import graph_table
 
             print(self._described(gathered, prepared), end="")
             print("\n# Workers and their streams:")
-            print("\n".join(f"# {line}" for line in graph_table(prepared.experiment).plain.splitlines()))
+            print("\n".join(f"# {line}" for line in graph_table(prepared.experiment).plain.splitlines()), flush=True)
+            if self.dry_run:
+                print("\n# Estimate:")
+                print("\n".join(f"# {line}" for line in _estimate(prepared)))
             return 0
         print(prepared.summary, flush=True)
         name, root = gathered.argument("name", self.name), Path(gathered.argument("root", self.root, ROOT))
-        if (seeds := gathered.argument("seeds", self.seeds)) is not None:
-            from srl.experiments.session.sweep import parse_seeds, start_sweep
-
-            numbers, env = parse_seeds(str(seeds)), prepared.experiment.environment
-            return _conduct_sweep(lambda observe: start_sweep(env, numbers, prepared.options, name, root, observe))
         return exit_code(watched(lambda observe: launch(prepared, name, root, observe, _began())))
 
     def _gather(self, fixed: Mapping[str, Any]) -> CollectedOptions:
-        return gather(self.config, {**with_pairs(self.keywords, self.env_arg, self.algo_arg), **fixed}, "flag")
+        keywords = {**with_pairs(self.keywords, self.env_arg, self.algo_arg), **fixed}
+        return gather(self.config, keywords, "flag", self.trust_code)
 
     def _prepare(self, gathered: CollectedOptions) -> PreparedRun:
         from srl.experiments.graph.preparation import prepare
 
-        env = gathered.argument("env", self.env, "")
+        env = gathered.environment(self.env)
         if not env:
             raise ValueError("ENV is missing: srl train CartPole-v1; `srl train --help` shows more examples")
-        prepared = prepare(env, gathered.options, gathered.sources)
+        prepared = prepare(env, gathered.options, gathered.sources, self.trust_code)
         raise_stop_request()  # the imports took a while
         return prepared
 
     def _described(self, gathered: CollectedOptions, prepared: PreparedRun) -> str:
         from srl.experiments.graph.sizes import sizes_of
 
-        arguments = {"env": self.env, "name": self.name, "root": str(self.root), "seeds": self.seeds}
+        arguments = {"env": self.env, "name": self.name, "root": str(self.root)}
         flags = {name: value for name, value in arguments.items() if value and value != str(ROOT)}
         env_args = [source for name, source in prepared.from_recipe.items() if name.startswith("env.")]
         chosen = f"{CHOSEN} ({prepared.profile.step_us:.3g} µs per step, {num_cores()} cores)"
@@ -108,8 +106,6 @@ class Submit(Train):
         from srl.experiments.session.launch import submit
 
         gathered = self._gather({"scheduler": "slurm"})
-        if gathered.argument("seeds", self.seeds) is not None:
-            raise ValueError("`srl submit` submits one run; use --seeds with `srl train`, or submit each --seed")
         prepared = self._prepare(gathered)
         print(prepared.summary, file=sys.stderr)  # standard output may be redirected to a script file
         root = Path(gathered.argument("root", self.root, ROOT))
@@ -118,7 +114,7 @@ class Submit(Train):
 
 
 @dataclass(frozen=True)
-class Resume(AlgorithmCommand, RunCommand):
+class Resume(AlgorithmCommand, RunCommand, TrustCommand):
     """Continue a run from its last checkpoint, in the same directory.
 
     Takes the options of `srl train`; options that are not given keep their values.
@@ -126,53 +122,60 @@ class Resume(AlgorithmCommand, RunCommand):
     Examples:
       srl resume latest --steps 2000000
       srl resume runs/pong --actors 4 --algo.learning-rate 1e-4
+      srl resume runs/pong --checkpoint 0006-step-98304
     """
 
     run_name: str = positional("RUN")
     """Run: path, name, unique prefix of a name, or `latest`; or the directory of a sweep."""
+    checkpoint: str = "latest"
+    """Checkpoint to continue from: its name, its number of steps, or its path. Default: the newest undamaged one."""
 
     def run(self) -> int:
+        from srl.cli.sweep import conduct_sweep
         from srl.experiments.session.launch import resume, watched
-        from srl.experiments.session.sweep import resume_sweep
+        from srl.experiments.sweeps.sweep import resume_sweep
         from srl.storage.run_directory import find_group
 
         changes = with_pairs(self.keywords, (), self.algo_arg)
         if (group := find_group(self.run_name, self.root)) is not None:
-            if changes:
+            if changes or self.checkpoint != "latest":
                 raise ValueError(f"{self.run_name} is a sweep, which keeps its options; leave out the flags")
-            return _conduct_sweep(lambda observe: resume_sweep(group, observe))
+            return conduct_sweep(lambda observe, ended: resume_sweep(group, None, observe, ended, self.trust_code))
         found = self.find()
+        changes |= {"checkpoint": self.checkpoint, "trust_code": self.trust_code}
         return exit_code(watched(lambda observe: resume(found, on_status=observe, began=_began(), **changes)))
 
 
 @dataclass(frozen=True)
-class Attach(RunCommand):
+class Attach(RunCommand, TrustCommand):
     """Take over a run with `--scheduler hosts` whose command was killed, while its agents and workers continue."""
 
     def run(self) -> int:
         from srl.experiments.session.launch import attach, watched
 
         found = self.find()
-        return exit_code(watched(lambda observe: attach(found, observe)))
+        return exit_code(watched(lambda observe: attach(found, observe, self.trust_code)))
+
+
+def _estimate(prepared: PreparedRun) -> list[str]:
+    """Return lines with the estimated speed, time and memory of a run."""
+    from srl.experiments.session.trial import trial
+    from srl.terminal.formatting import duration, plural, rate
+
+    found = trial(prepared)
+    steps = prepared.options.run.steps
+    kind = "trained" if found.updates else "environment, there was no update yet"
+    time_needed = duration(steps / found.speed) if found.speed else "unknown"
+    return [
+        f"speed   {rate(found.speed)} ({kind})",
+        f"time    {time_needed} for {steps:,} steps",
+        f"memory  {found.memory_mb:,.0f} MB in {plural(found.processes, 'process', 'es')}",
+        f"An estimate from a trial of {duration(found.seconds)}; other programs on this machine change it.",
+    ]
 
 
 def exit_code(run: Run) -> int:
     return 0 if run.state == "finished" else 130
-
-
-def _conduct_sweep(go: Any) -> int:
-    from rich.console import Console
-
-    from srl.terminal.tables import sweep_table
-    from srl.terminal.view import watching
-
-    with watching(name_runs=True) as (observe, _):
-        done = go(observe)
-    Console().print(sweep_table(done.statuses, done.returns_by_policy))
-    print(f"\nlearning curves: srl plot {done.path}")
-    if not done.complete:
-        print(f"missing seeds: srl resume {done.path}")
-    return 0 if done.complete else 130
 
 
 def _began() -> float:

@@ -1,36 +1,33 @@
-"""The control socket of a run: `srl ps`, `srl stop`, `srl scale` and `srl chaos` send their requests to it."""
+"""The control socket of a run: `srl ps`, `stop`, `scale`, `change` and `chaos` send their requests to it."""
 
 from __future__ import annotations
 
-import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
 
+from srl.api.control import OptionValue
 from srl.api.status import RunStatus
 from srl.api.transport import Channel, ChannelClosed, Listener, Message, Transport
 from srl.base.errors import nearest
 from srl.base.files import write_whole
 from srl.transports.host import HostTransport
-from srl.transports.join_secret import read_secret
-from srl.transports.runtime_dir import runtime_root, sweep
-from srl.transports.tcp import TcpTransport
+from srl.transports.join_ticket import JOIN, Identity, read_ticket
+from srl.transports.runtime_dir import own_directories
+from srl.transports.tls import PREFIX, TlsTransport
 
 if TYPE_CHECKING:
     from srl.controller.controller import Controller
 
 CONTROL = "control"
 ADDRESS = "address"
-SECRET = "secret"
 CLUSTER = "cluster"  # folder, inside the run directory, that holds the address of a controller on another machine
 STOP_REASON = "srl stop"
 """Reason recorded for a run that was stopped on request, so that a queued or restarted job does not continue it."""
 REACH_SECONDS = 3.0
 REPLY_SECONDS = 5.0
 MAX_CONCURRENT = 32
-SIGNALS: dict[str, int] = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
-FAULTS = (*SIGNALS, "slow", "partition")
 
 
 class StatusRequest(Message, frozen=True):
@@ -49,8 +46,16 @@ class ScaleRequest(Message, frozen=True):
     relative: bool  # whether `count` is added to the current number
 
 
+class ChangeRequest(Message, frozen=True):
+    """Asks for another value of an option that may change during a run."""
+
+    name: str
+    value: OptionValue
+
+
 class FaultRequest(Message, frozen=True):
-    """Asks for a fault in a worker, for `srl chaos`: kill | stop | slow | partition, the latter two for `seconds`."""
+    """Asks for one of `srl.controller.faults.FAULTS` in a worker or its host, for `srl chaos`; a temporary one lasts
+    for `seconds`. The answer to `flood` has the addresses to which strangers may connect, separated by spaces."""
 
     worker: str
     fault: str
@@ -66,7 +71,7 @@ class ResultReply(Message, frozen=True):
     text: str
 
 
-Messages: Any = Union[StatusRequest, StopRequest, ScaleRequest, FaultRequest, StatusReply, ResultReply]
+Messages: Any = Union[StatusRequest, StopRequest, ScaleRequest, ChangeRequest, FaultRequest, StatusReply, ResultReply]
 
 
 class ControlServer:
@@ -101,6 +106,10 @@ class ControlServer:
         try:
             if isinstance(request, ScaleRequest):
                 return ResultReply(True, self._run.scale(request.group, request.count, request.relative))
+            if isinstance(request, ChangeRequest):
+                text = self._run.change_option(request.name, request.value)
+                self._run.add_message(text)
+                return ResultReply(True, text)
             if isinstance(request, FaultRequest):
                 return ResultReply(True, self._run.inject_fault(request.worker, request.fault, request.seconds))
         except ValueError as error:
@@ -114,9 +123,9 @@ class ControlServer:
             listener.close()
 
 
-def remote_listener(directory: Path, secret: bytes, host: str) -> Listener:
+def remote_listener(directory: Path, identity: Identity, host: str) -> Listener:
     """Return a listener for commands from other machines, which find its address in a shared directory."""
-    listener = TcpTransport(secret, CONTROL, host, encrypt=True).listen("the control socket", Messages)
+    listener = TlsTransport(identity, CONTROL, host).listen("the control socket", Messages)
     write_whole(directory / ADDRESS, listener.address.encode())
     return listener
 
@@ -127,10 +136,7 @@ def live(root: Path | None = None) -> dict[str, tuple[Path, RunStatus]]:
     delay the others."""
     found = sorted(root.glob(f"*/{CLUSTER}/{ADDRESS}")) if root is not None else []
     directories = [path.parent for path in found]
-    if (local := runtime_root()).is_dir():
-        sweep(local)
-        by_age = sorted(local.iterdir(), key=lambda directory: directory.stat().st_mtime)
-        directories += [directory for directory in by_age if (directory / ADDRESS).exists()]
+    directories += [directory for directory in own_directories() if (directory / ADDRESS).exists()]
     if not directories:
         return {}
     with ThreadPoolExecutor(min(len(directories), MAX_CONCURRENT)) as pool:
@@ -152,8 +158,8 @@ def ask(runtime: Path, message: Message) -> Message | None:
     try:
         address = (runtime / ADDRESS).read_text()
         transport: Transport = HostTransport(runtime)
-        if address.startswith("tcp:"):
-            transport = TcpTransport(read_secret(runtime / SECRET), CONTROL, encrypt=True, connect_wait=REACH_SECONDS)
+        if address.startswith(PREFIX):
+            transport = TlsTransport(read_ticket(runtime / JOIN), CONTROL, connect_wait=REACH_SECONDS)
         channel = transport.connect(address, Messages)
     except (OSError, ChannelClosed):
         return None

@@ -8,14 +8,16 @@ from pathlib import Path
 
 from srl.api.control import (
     Done,
-    Episodes,
+    EpisodeReport,
+    Evaluate,
     Evaluated,
     Failure,
     FromWorker,
-    InjectFault,
+    JournalEntry,
     MetricsReport,
     Names,
     Notice,
+    OptionValue,
     Ready,
     Register,
     Stop,
@@ -27,11 +29,14 @@ from srl.api.status import RunStatus
 from srl.api.transport import Listener
 from srl.api.worker import WorkerId
 from srl.base.clock import Clock, SystemClock
-from srl.base.errors import nearest
+from srl.base.files import Losses
 from srl.base.meter import Meter
 from srl.base.seeding import derive
-from srl.controller.control_socket import FAULTS, SIGNALS, ControlServer
+from srl.controller.control_socket import ControlServer
+from srl.controller.faults import inject_fault
 from srl.controller.gauges import Gauges, WorkerView
+from srl.controller.option_changes import OptionChanges
+from srl.controller.scaling import rescale
 from srl.controller.supervision import (
     DeathHistory,
     GiveUp,
@@ -40,16 +45,22 @@ from srl.controller.supervision import (
     TaskSchedule,
     all_workers,
     briefly,
+    due_restarts,
+    evaluators,
     resized,
     scaled,
     stuck,
 )
 from srl.controller.takeover import ControllerState
+from srl.controller.update_records import UpdateRecords
 from srl.names.table import NameTable
 
 STATUS_SECONDS = 0.25
 STOP_SECONDS = 3.0
 POLL_SECONDS = 0.05
+LIVE = ("starting", "running")
+
+Report = UpdateRecord | EpisodeReport | Evaluated | MetricsReport
 
 
 class Controller:
@@ -65,24 +76,29 @@ class Controller:
         clock: Clock | None = None,
         began: float | None = None,
         remote_listener: Listener | None = None,
-        on_update: Callable[[UpdateRecord], None] | None = None,
+        on_journal: Callable[[JournalEntry], None] | None = None,
+        on_report: Callable[[Report], None] | None = None,
+        losses: Losses | None = None,
     ) -> None:
         self._experiment = experiment
         self._scheduler = scheduler
         self._clock = clock or SystemClock()
         self._on_status = on_status or (lambda status: None)
-        self._on_update = on_update or (lambda record: None)
+        self._on_journal = on_journal or (lambda entry: None)
+        self._on_report = on_report or (lambda report: None)
+        self.records = UpdateRecords(self._record)
         self._groups = {group.name: group for group in experiment.groups}
         self._histories = {group.name: DeathHistory(group.restart) for group in experiment.groups}
         self._slots: dict[tuple[str, int], Slot] = {}
         self._names = NameTable()
         self._names_changed = False
         self._new_workers: list[WorkerId] = []  # workers that became ready since names were last sent
-        self.gauges = Gauges(experiment, path)
+        self.gauges = Gauges(experiment, path, losses, scheduler.refused)
         self._server = ControlServer(runtime, self, remote_listener) if runtime is not None else None
         self._learning = experiment.learning
         self._complete: set[str] = set()  # policies that have reached their number of steps
         self._restarts = 0
+        self.changes = OptionChanges(self._groups)
         self._messages: deque[str] = deque(maxlen=8)
         self.gauges.began = self._clock.wall() if began is None else began
         self._began = self._clock.now() - max(0.0, self._clock.wall() - self.gauges.began)
@@ -96,20 +112,22 @@ class Controller:
 
     @property
     def active(self) -> bool:
-        return self.state in ("starting", "running")
+        return self.state in LIVE
 
     def start(self) -> None:
         """Start all workers. Raises ValueError if the scheduler has no room for them."""
-        self._scheduler.check_room(all_workers(self._experiment.groups))
-        for group in self._experiment.groups:
+        self._scheduler.check_room(all_workers(self._groups.values()))
+        for group in self._groups.values():
             for index in range(group.count):
                 self._launch(group, index, 0)
 
     def take_over(self, state: ControllerState, patience: float) -> None:
         """Take over the run from a controller that died. Its workers continue, and missing ones are restarted."""
         self._restarts = state.restarts
+        self.changes.restore(state.changes, state.num_changes)
         self._complete.update(state.complete)
         self.gauges.take_over(state.gauges)
+        self.records.take_over(state.records)
         for name, count in state.counts.items():
             self._groups[name] = resized(self._groups[name], count)
         orphans = self._scheduler.find_orphans(state.cluster.hosts, patience)
@@ -137,7 +155,10 @@ class Controller:
         if cluster is None:
             return None
         worker_ids = [slot.worker_id for slot in self._all()]
-        return ControllerState.of(cluster, self._groups, worker_ids, self._restarts, self.gauges, self._complete)
+        gauges, complete, records = self.gauges, self._complete, self.records
+        return ControllerState.of(
+            cluster, self._groups, worker_ids, self._restarts, gauges, complete, records, self.changes
+        )
 
     def _launch(self, group: WorkerGroup, index: int, incarnation: int) -> None:
         worker_id = WorkerId(group.name, index, incarnation)
@@ -147,6 +168,8 @@ class Controller:
 
     def tick(self) -> bool:
         """Do one round of supervision. Returns False once the run has ended."""
+        if not self.active:
+            return False
         for event in self._scheduler.poll(POLL_SECONDS):
             self._handle(event)
         now = self._clock.now()
@@ -165,7 +188,6 @@ class Controller:
                 self._scheduler.kill(slot.worker_id)
             self._check.done(self._clock.now())
         if self._report.due(now):
-            self.gauges.extend_curves()
             self._on_status(self.status())
             self._report.done(self._clock.now())
         return self.active
@@ -177,7 +199,7 @@ class Controller:
 
     def shut_down(self) -> None:
         """Ask the workers to stop, and kill those that do not."""
-        live = [slot for slot in self._slots.values() if slot.state in ("starting", "running")]
+        live = [slot for slot in self._slots.values() if slot.state in LIVE]
         for slot in live:
             slot.state = "stopping"
         self._scheduler.send([slot.worker_id for slot in live], Stop())
@@ -189,6 +211,7 @@ class Controller:
                     self._handle(event)
                 # Do not wait for a worker without a process.
                 waiting = any(slot.state == "stopping" and self._scheduler.pid(slot.worker_id) for slot in self._all())
+            self.records.flush()
         finally:
             if self._server is not None:
                 self._server.close()
@@ -214,13 +237,13 @@ class Controller:
             self._on_message(slot, event.message)
 
     def _on_message(self, slot: Slot, message: FromWorker) -> None:
-        if isinstance(message, (Episodes, Evaluated, MetricsReport)):
-            if isinstance(message, Evaluated):
-                trainers = [s for s in self._all() if self._groups[s.worker_id.group].config.committed_policy()]
-                self.gauges.note_progress([self._member(trainer) for trainer in trainers])
+        if isinstance(message, UpdateRecord) or (isinstance(message, EpisodeReport) and message.update):
+            if isinstance(message, UpdateRecord) and message.journal is not None:
+                self._on_journal(message.journal)
+            self.records.add(message)
+        elif isinstance(message, (EpisodeReport, Evaluated, MetricsReport)):
             self.gauges.add_report(message)
-        elif isinstance(message, UpdateRecord):
-            self._on_update(message)
+            self._on_report(message)
         elif isinstance(message, Register):
             self._names.register(message.name, message.address, slot.worker_id.name)
             self._names_changed = True
@@ -236,6 +259,11 @@ class Controller:
                 self.stop("failed", message.text)
         elif isinstance(message, Done):
             self._on_done(message)
+
+    def _record(self, record: UpdateRecord) -> None:
+        if record.policy in self.gauges.policies:
+            self.gauges.add_record(record)
+            self._on_report(record)
 
     def _on_done(self, message: Done) -> None:
         self._complete.add(message.policy)
@@ -294,22 +322,12 @@ class Controller:
             return
         self._plan_restart(group, slot, reason, blameless)
         for other in others:
-            if other is not slot and other.state in ("starting", "running"):
+            if other is not slot and other.state in LIVE:
                 self._scheduler.kill(other.worker_id)
 
     def _restart_due(self, now: float) -> None:
-        for (name, index), slot in list(self._slots.items()):
-            if slot.restart_at is None or slot.restart_at > now or not self.active:
-                continue
-            group = self._groups[name]
-            if group.restart.together and any(
-                s.state != "ended" for (other, _), s in self._slots.items() if other == name
-            ):
-                continue  # wait until all of them have ended
-            members = [i for (other, i) in self._slots if other == name] if group.restart.together else [index]
-            incarnation = max(self._slots[(name, i)].worker_id.incarnation for i in members) + 1
-            for member in members:
-                self._launch(group, member, incarnation)
+        for name, index, incarnation in due_restarts(self._slots, self._groups, now) if self.active else ():
+            self._launch(self._groups[name], index, incarnation)
         self._restarts_pending = any(slot.restart_at is not None for slot in self._all())
 
     def _send_names(self) -> None:
@@ -317,7 +335,7 @@ class Controller:
         if self._names_changed:
             self._names_changed = False
             # Starting workers also get the names: trainers on several hosts connect to each other before they are ready
-            worker_ids = [slot.worker_id for slot in self._all() if slot.state in ("starting", "running")]
+            worker_ids = [slot.worker_id for slot in self._all() if slot.state in LIVE]
         if worker_ids:
             self._scheduler.send(worker_ids, Names(self._names.lookup("")))
 
@@ -348,46 +366,27 @@ class Controller:
         more = [(f"{name}/{index}", group.resources) for index in range(before.count, group.count)]
         self._scheduler.check_room(more)
         self._groups[name] = group
-        if group.restart.together:
-            self._recreate(group)
-        else:
-            self._add_or_remove(group)
+        rescale(group, self._slots, self._scheduler, self._launch, self._clock.now())
+        self._restarts_pending = True
         change = f"{name}: {before.count} -> {group.count}"
         self.add_message(change)
         return change
 
-    def _add_or_remove(self, group: WorkerGroup) -> None:
-        for index in range(group.count):
-            if (group.name, index) not in self._slots:
-                self._launch(group, index, 0)
-        for (other, index), slot in list(self._slots.items()):
-            if other == group.name and index >= group.count:
-                if slot.state == "ended":
-                    del self._slots[(other, index)]
-                else:
-                    slot.state = "stopping"
-                    self._scheduler.send([slot.worker_id], Stop())
+    def change_option(self, name: str, value: OptionValue, strict: bool = False) -> str:
+        """Change an option of running and future workers, and describe the change. Raises ValueError if no worker has
+        such an option, or if the value is invalid. With `strict`, the run fails if the environments have no such
+        attribute; otherwise this is only reported."""
+        names, message = self.changes.change(name, value, strict)
+        reached = [s.worker_id for s in self._all() if s.worker_id.group in names and s.state in LIVE]
+        self._scheduler.send(reached, message)
+        return f"{name} is now {value}"
 
-    def _recreate(self, group: WorkerGroup) -> None:
-        """Restart a group of data-parallel workers with its new size, from the last committed update."""
-        for (other, _), slot in list(self._slots.items()):
-            if other == group.name and slot.state != "ended":
-                slot.state = "stopping"
-                self._scheduler.kill(slot.worker_id)
-        self._restarts_pending = True
-        for index in range(group.count):
-            if (group.name, index) not in self._slots:
-                self._slots[(group.name, index)] = Slot(WorkerId(group.name, index, 0), "ended", self._clock.now())
+    def evaluate(self) -> None:
+        """Ask the evaluator to evaluate the newest version as soon as possible."""
+        names = evaluators(self._groups.values())
+        self._scheduler.send([s.worker_id for s in self._all() if s.worker_id.group in names], Evaluate())
 
     def inject_fault(self, worker: str, fault: str, seconds: float) -> str:
-        """Inject a fault into a worker, for `srl chaos`. Raises ValueError for an unknown worker or fault."""
-        named = {slot.worker_id.name: slot.worker_id for slot in self._all()}
-        if worker not in named:
-            raise ValueError(f"unknown worker {worker!r}{nearest(worker, named)}")
-        if fault not in FAULTS:
-            raise ValueError(f"unknown fault {fault!r}{nearest(fault, FAULTS)}")
-        if fault in SIGNALS:
-            self._scheduler.signal(named[worker], SIGNALS[fault])
-        else:
-            self._scheduler.send([named[worker]], InjectFault(fault, seconds))
-        return f"{fault} {worker}"
+        """Inject a fault, for `srl chaos`. Raises ValueError if the worker or fault is unknown or not possible."""
+        workers = {slot.worker_id.name: slot.worker_id for slot in self._all()}
+        return inject_fault(self._scheduler, workers, self._names, worker, fault, seconds)

@@ -58,17 +58,26 @@ def diagnose(status: RunStatus, cores: int = 0) -> tuple[str, str]:
     free = cores - max(reported, sum(worker.cpu_percent for worker in running) / 100)
     if len(running) > 1 and len({worker.pid for worker in running}) == 1 and cores > 1:
         return _inline(actors, trainers, cores)
+    spare = cores - len(running)  # processes that could be added without more than one per core
     if free <= (1 - FULL) * cores:
-        return "balanced: all cores are busy", "more or faster cores; no option would help"
+        return _all_busy(status, actors, trainers, cores)
     if policies.count and policies.waiting <= 1 - BUSY and policies.waiting < trainers.waiting:
-        return _policy_bound(policies, free, settings)
+        return _policy_bound(policies, min(free, spare), settings)
     if trainers.waiting <= 1 - BUSY and trainers.waiting <= actors.waiting:
-        return _trainer_bound(status, trainers, actors, free, cores)
+        return _trainer_bound(status, trainers, actors, min(free, spare))
     if actors.waiting <= 1 - BUSY:
-        return _actor_bound(actors, free, cores - trainers.count, settings)
+        return _actor_bound(actors, min(free, spare), settings)
     if status.max_lag == 0 and actors.waiting >= IDLE and trainers.waiting >= IDLE:
-        return _alternation(actors, trainers, cores)
+        return _alternation(actors, trainers, spare)
     return _latency(status, policies, trainers)
+
+
+def first_batch(status: RunStatus, batch: int) -> str:
+    """Describe how far the first batch is, so that a slow environment does not look like a run that hangs."""
+    made = min(batch, status.decisions - status.first_steps)
+    left = (batch - made) / status.env_fps if status.env_fps > 0 else None
+    when = "" if left is None else f", complete in about {max(1.0, left):.0f} s"
+    return f"first update: actors have made {made:,} of the {batch:,} decisions of a batch{when}"
 
 
 def _inline(actors: _Group, trainers: _Group, cores: int) -> tuple[str, str]:
@@ -80,20 +89,30 @@ def _inline(actors: _Group, trainers: _Group, cores: int) -> tuple[str, str]:
     )
 
 
-def _trainer_bound(status: RunStatus, trainers: _Group, actors: _Group, free: float, cores: int) -> tuple[str, str]:
+def _all_busy(status: RunStatus, actors: _Group, trainers: _Group, cores: int) -> tuple[str, str]:
+    """Diagnose a machine without free cores: one side may still be what the other waits for."""
+    if trainers.waiting > 1 - BUSY and actors.waiting <= 1 - BUSY:
+        return _actor_bound(actors, 0, status.settings)
+    if actors.waiting > 1 - BUSY and trainers.waiting <= 1 - BUSY and trainers.count >= cores:
+        return _trainer_bound(status, trainers, actors, 0)
+    return "balanced: all cores are busy", "more or faster cores; no option would help"
+
+
+def _trainer_bound(status: RunStatus, trainers: _Group, actors: _Group, free: float) -> tuple[str, str]:
+    """Diagnose busy trainers. `free` is the number of cores for which there could be more processes."""
     what = f"trainer: {_percent(trainers.work)} busy, actors wait {_percent(actors.waiting)}"
     if trainers.share("publish") >= 0.3:
         return (
             f"{what}; much of this is publishing parameters",
             f"publish less often: {_larger('--batch', status.settings.batch)}",
         )
-    if free >= 0.75 and trainers.count < cores:
+    if free >= 0.75:
         return what, f"train on another core: --trainers {trainers.count + 1}"
     return what, f"make each update cheaper: {_cheaper_update(status.settings)}"
 
 
-def _actor_bound(actors: _Group, free: float, most: int, settings: Settings) -> tuple[str, str]:
-    """Diagnose busy actors. `most` is the number of cores that trainers leave for them."""
+def _actor_bound(actors: _Group, free: float, settings: Settings) -> tuple[str, str]:
+    """Diagnose busy actors. `free` is the number of cores for which there could be more processes."""
     phase = max(("env", "inference", "other"), key=actors.share)
     share = _percent(actors.phases.get(phase, 0.0))
     if phase == "env":
@@ -102,8 +121,8 @@ def _actor_bound(actors: _Group, free: float, most: int, settings: Settings) -> 
         what = f"inference: actors compute actions {share} of the time"
     else:
         what = f"overhead per step: actors spend {share} outside environment and inference"
-    if free >= 0.75 and actors.count < most:
-        return what, f"use the free cores: --actors {min(most, actors.count + max(1, int(free)))}"
+    if free >= 0.75:
+        return what, f"use the free cores: --actors {actors.count + max(1, int(free))}"
     if phase == "env":
         return what, "use a faster environment (a native vector environment, EnvPool) or more cores"
     return what, f"amortize each call over more lanes: {_larger('--lanes', settings.lanes)}"
@@ -116,11 +135,11 @@ def _policy_bound(policies: _Group, free: float, settings: Settings) -> tuple[st
     return what, f"make batches larger: {_larger('--ring', settings.ring)}"
 
 
-def _alternation(actors: _Group, trainers: _Group, cores: int) -> tuple[str, str]:
+def _alternation(actors: _Group, trainers: _Group, spare: int) -> tuple[str, str]:
     what = "alternation: with --max-lag 0, actors and trainer take turns"
-    if trainers.count >= cores:
+    enough = min(max(actors.count, trainers.count + 1), trainers.count + spare)
+    if enough <= trainers.count:
         return what, "let them overlap: --max-lag 1"
-    enough = max(actors.count, trainers.count + 1)
     return what, f"let them overlap with --max-lag 1, or stay synchronous with --trainers {enough}"
 
 

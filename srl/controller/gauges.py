@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from srl.api.control import Episodes, Evaluated, MetricsReport
+from srl.api.block import LENGTH, RETURN
+from srl.api.control import EpisodeReport, Evaluated, MetricsReport, UpdateRecord
 from srl.api.experiment import Experiment
 from srl.api.scheduler import Usage
 from srl.api.status import EvaluationStatus, PolicyStatus, RunStatus, Settings, StreamStatus, WorkerStatus
 from srl.api.worker import WorkerId
+from srl.base.files import Losses
 from srl.base.meter import Counter, Meter, Phase
-from srl.controller.diagnosis import diagnose
-from srl.controller.policy_gauges import PolicyGauges, mean
+from srl.controller.diagnosis import diagnose, first_batch
+from srl.controller.metrics import metric_name
+from srl.controller.policy_gauges import PolicyGauges
 
 NO_USAGE = Usage()
 WINDOW_SECONDS = 5.0
@@ -28,6 +31,7 @@ TOTALS = (
     Counter.LANE_FAILURES,
     Counter.SKIPPED_UPDATES,
     Counter.UNRECORDED,
+    Counter.REFUSED_CONNECTIONS,
 )
 NO_COUNTS = dict.fromkeys(TOTALS, 0)
 MEASURED_SECONDS = 1.0  # minimum time after the first update over which a bottleneck is measured
@@ -55,9 +59,17 @@ class WorkerView:
 class Gauges:
     """Statistics of a run. Totals include workers that ended, because a replacement's counters start at zero."""
 
-    def __init__(self, experiment: Experiment, path: str) -> None:
+    def __init__(
+        self,
+        experiment: Experiment,
+        path: str,
+        losses: Losses | None = None,
+        refused: Callable[[], Mapping[str, int]] = dict,
+    ) -> None:
         self._experiment = experiment
         self._path = path
+        self._losses = losses or Losses()
+        self._refused = refused
         self._settings = settings_of(experiment)
         self.policies = {name: PolicyGauges() for name in experiment.policies}
         self._learning = experiment.learning or experiment.policies
@@ -69,8 +81,10 @@ class Gauges:
         self._phases: dict[str, deque[tuple[float, dict[Phase, float]]]] = {}
         self._ended: dict[str, dict[Counter, int]] = {}  # policy -> totals of workers that are gone
         self._rates: deque[tuple[float, int, int]] = deque()
+        self._steps = 0  # of the last status
         self._new_evaluations: list[tuple[str, EvaluationStatus]] = []
         self.metrics: dict[str, float] = {}
+        self.lost_rows: dict[str, int] = {}  # sink -> rows that it did not accept
         self._diagnosis = ("", "")
         self.began = 0.0  # wall-clock time at which the command started
         self.first_update: float | None = None
@@ -84,7 +98,7 @@ class Gauges:
     def resume_from(self, policies: Mapping[str, Mapping[str, Any]]) -> None:
         """Continue counting from a checkpoint: policy -> `steps` and `version`."""
         for name, metadata in policies.items():
-            self.policies[name].first_steps = int(metadata["steps"])
+            self.policies[name].first_steps = self.policies[name].recorded_steps = int(metadata["steps"])
             self.policies[name].version = int(metadata["version"])
 
     def _policy(self, group: str) -> str:
@@ -98,37 +112,43 @@ class Gauges:
         self._update_maxima(worker_id.group, meter)
         self._phases.pop(worker_id.name, None)
 
-    def add_report(self, message: Episodes | Evaluated | MetricsReport) -> None:
+    @property
+    def several(self) -> bool:
+        """Whether the run has several policies, whose names are then in the names of metrics."""
+        return self._several
+
+    def add_record(self, record: UpdateRecord) -> int:
+        """Process an update. Return the number of steps of the run after it."""
+        self.policies[record.policy].add_record(record)
+        self.policies[record.policy].note_step(record.update, self.recorded_step)
+        self._add_metrics(record.policy, record.metrics)
+        return self.recorded_step
+
+    @property
+    def recorded_step(self) -> int:
+        """Number of steps of the run after the last update that was reported."""
+        return sum(policy.recorded_steps for policy in self.policies.values())
+
+    def add_report(self, message: EpisodeReport | Evaluated | MetricsReport) -> None:
         """Process a worker's report."""
         policy = self.policies.get(message.policy or self._other_policy)
-        if isinstance(message, Episodes):
+        if isinstance(message, EpisodeReport):
             if policy is not None:
-                policy.episodes.add(message.count, message.returns, message.lengths, message.facts)
+                policy.episodes.add(message.episodes.values())
         elif isinstance(message, Evaluated):
             if policy is not None:
-                found = policy.add_evaluation(message, self.first_steps)
+                found = policy.add_evaluation(message, self._steps or self.first_steps)
                 self._new_evaluations.append((message.policy, found))
         else:
-            prefix = f"{message.policy}/" if self._several and policy is not None else ""
-            self.metrics.update({f"{prefix}{name}": value for name, value in message.metrics.items()})
+            self._add_metrics(message.policy if policy is not None else "", message.metrics)
 
-    def note_progress(self, trainers: list[WorkerView]) -> None:
-        """Record the current versions and steps, so that a later evaluation of a version gets the right step."""
-        self._note_progress(self.first_steps + sum(c[Counter.LEARNED] for c in self._count(trainers).values()))
-
-    def _note_progress(self, steps: int) -> None:
-        for policy in self.policies.values():
-            policy.note_progress(steps)
+    def _add_metrics(self, policy: str, metrics: Mapping[str, float]) -> None:
+        self.metrics.update({metric_name(name, policy if self._several else ""): v for name, v in metrics.items()})
 
     def drain_evaluations(self) -> list[tuple[str, EvaluationStatus]]:
         """Return the evaluations since the last call, each with its policy."""
         found, self._new_evaluations = self._new_evaluations, []
         return found
-
-    def extend_curves(self) -> None:
-        """Add a point to the mean-return curve of each policy."""
-        for policy in self.policies.values():
-            policy.episodes.extend_curve()
 
     def state(self) -> dict[str, Any]:
         """Return, as plain data, everything that cannot be read from the workers. A resumed run uses the statistics of
@@ -161,7 +181,7 @@ class Gauges:
         total = {counter: sum(counts[counter] for counts in by_policy.values()) for counter in TOTALS}
         learned = self.first_steps + total[Counter.LEARNED]
         env_fps, train_fps = self._rate(now, total[Counter.DECISIONS], learned)
-        self._note_progress(learned)
+        self._steps = learned
         experiment = self._experiment
         policies = {name: self._policy_status(name, by_policy.get(name, NO_COUNTS)) for name in self.policies}
         learning = [self.policies[name].episodes for name in self._learning]
@@ -189,9 +209,9 @@ class Gauges:
             lag_max=max((policy.lag_max for policy in policies.values()), default=0),
             max_lag=experiment.max_lag,
             episodes=sum(policy.episodes for policy in policies.values()),
-            return_mean=mean([value for episodes in learning for value in episodes.returns]),
-            length_mean=mean([value for episodes in learning for value in episodes.lengths]),
-            facts=_mean_facts([episodes.facts for episodes in learning]),
+            return_mean=learning[0].mean(RETURN) if len(learning) == 1 else None,
+            length_mean=learning[0].mean(LENGTH) if len(learning) == 1 else None,
+            facts=learning[0].facts if len(learning) == 1 else {},
             policies=policies,
             return_curve=list(learning[0].curve) if len(learning) == 1 else [],
             metrics=dict(self.metrics),
@@ -200,7 +220,10 @@ class Gauges:
             restarts=restarts,
             lane_failures=total[Counter.LANE_FAILURES],
             skipped_updates=total[Counter.SKIPPED_UPDATES],
+            refused={**self._refused(), **({"data": data} if (data := total[Counter.REFUSED_CONNECTIONS]) else {})},
             unrecorded_decisions=total[Counter.UNRECORDED],
+            losses=self._losses.totals(),
+            lost_rows=self.lost_rows,
             messages=messages,
             seconds_to_first_update=self.first_update,
         )
@@ -208,6 +231,8 @@ class Gauges:
             found = diagnose(status)
             self._diagnosis = found if any(found) else self._diagnosis  # keep the last one after workers have ended
         bottleneck, advice = self._diagnosis
+        if self.first_update is None and state == "running" and (batch := self._settings.batch):
+            bottleneck = first_batch(status, batch)
         return msgspec.structs.replace(status, bottleneck=bottleneck, advice=advice)
 
     def _policy_status(self, name: str, counts: Mapping[Counter, int]) -> PolicyStatus:
@@ -220,10 +245,10 @@ class Gauges:
             lag_mean=_mean_lag(counts),
             lag_max=gauges.lag_max,
             episodes=episodes.count,
-            return_mean=mean(episodes.returns),
-            length_mean=mean(episodes.lengths),
+            return_mean=episodes.mean(RETURN),
+            length_mean=episodes.mean(LENGTH),
             return_curve=list(episodes.curve),
-            facts=dict(episodes.facts),
+            facts=episodes.facts,
             evaluation=gauges.evaluation,
         )
 
@@ -282,7 +307,7 @@ class Gauges:
             rss_mb=member.usage.rss_mb,
             host=member.usage.host,
             progress=member.meter.get(Counter.PROGRESS),
-            lost_connections=member.meter.get(Counter.BROKEN_CONNECTIONS),
+            disturbed_connections=member.meter.get(Counter.DISTURBED_CONNECTIONS),
         )
 
     def _streams(self, members: list[WorkerView]) -> list[StreamStatus]:
@@ -311,14 +336,6 @@ class Gauges:
 
 def _mean_lag(counts: Mapping[Counter, int]) -> float:
     return counts[Counter.LAG_SUM] / counts[Counter.LAG_COUNT] if counts[Counter.LAG_COUNT] else 0.0
-
-
-def _mean_facts(facts: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return each statistic's mean over the policies that report it."""
-    found: dict[str, list[float]] = {}
-    for name, value in (item for one in facts for item in one.items()):
-        found.setdefault(name, []).append(value)
-    return {name: sum(values) / len(values) for name, values in found.items()}
 
 
 def settings_of(experiment: Experiment) -> Settings:

@@ -3,53 +3,55 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from srl.api.control import Evaluated
+from srl.api.block import IDENTITY, LENGTH, RETURN, Episodes
+from srl.api.control import Evaluated, UpdateRecord
 from srl.api.status import EvaluationStatus
 from srl.base.statistics import mean_of
 
 CURVE_POINTS = 200
 EPISODE_WINDOW = 100
-MAX_MOMENTS = 20_000
-NO_FACTS: Mapping[str, float] = {}
-
-
-def mean(values: Collection[float]) -> float | None:
-    return sum(values) / len(values) if values else None
+MAX_MOMENTS = 100_000
 
 
 class EpisodeStatistics:
-    """Returns and lengths of the last episodes, and a curve of the mean return over the whole run."""
+    """Returns, lengths and other statistics of the last episodes, and a curve of the mean return over the whole run."""
 
     def __init__(self) -> None:
         self.count = 0
-        self.returns: deque[float] = deque(maxlen=EPISODE_WINDOW)
-        self.lengths: deque[float] = deque(maxlen=EPISODE_WINDOW)
-        self.facts: dict[str, float] = {}
-        """Episode statistics reported by environments: running means over about EPISODE_WINDOW episodes."""
+        self._last: dict[str, deque[float]] = {}  # statistic -> values of the last EPISODE_WINDOW episodes that have it
         self.curve: list[float] = []
         self._stride = 1
         self._skipped = 0
 
-    def add(
-        self, count: int, returns: Iterable[float], lengths: Iterable[float], facts: Mapping[str, float] = NO_FACTS
-    ) -> None:
-        self.count += count
-        self.returns.extend(returns)
-        self.lengths.extend(lengths)
-        share = min(1.0, count / EPISODE_WINDOW)
-        for name, mean in facts.items():
-            before = self.facts.get(name, mean)
-            self.facts[name] = before + share * (mean - before)
+    def add(self, episodes: Iterable[Episodes]) -> None:
+        """Add episodes that were reported together."""
+        for one in episodes:
+            self.count += one.total
+            for name, values in one.arrays().items():
+                if name not in IDENTITY:
+                    kept = self._last.setdefault(name, deque(maxlen=EPISODE_WINDOW))
+                    kept.extend(values[np.isfinite(values)][-EPISODE_WINDOW:].tolist())
+        self._extend_curve()
 
-    def extend_curve(self) -> None:
+    def mean(self, name: str) -> float | None:
+        values = self._last.get(name)
+        return sum(values) / len(values) if values else None
+
+    @property
+    def facts(self) -> dict[str, float]:
+        """Means of the statistics that the environment reports."""
+        means = {name: self.mean(name) for name in sorted(self._last) if name not in (RETURN, LENGTH)}
+        return {name: value for name, value in means.items() if value is not None}
+
+    def _extend_curve(self) -> None:
         """Add a point to the curve. If it has too many, drop every second one and add new ones half as often."""
-        current = mean(self.returns)
+        current = self.mean(RETURN)
         if current is None:
             return
         self._skipped += 1
@@ -62,11 +64,12 @@ class EpisodeStatistics:
             self._stride *= 2
 
     def state(self) -> dict[str, Any]:
-        lists = {"returns": list(self.returns), "lengths": list(self.lengths), "curve": list(self.curve)}
-        return {"count": self.count, "stride": self._stride, **lists}
+        last = {name: list(values) for name, values in self._last.items()}
+        return {"count": self.count, "stride": self._stride, "curve": list(self.curve), "last": last}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        self.add(state.get("count", 0), state.get("returns", ()), state.get("lengths", ()))
+        self.count = state.get("count", 0)
+        self._last = {name: deque(values, EPISODE_WINDOW) for name, values in state.get("last", {}).items()}
         self.curve, self._stride = list(state.get("curve", ())), state.get("stride", 1)
 
 
@@ -79,18 +82,22 @@ class PolicyGauges:
         self.version = 0
         self.lag_max = 0
         self.first_steps = 0  # number of steps learned from before the run was resumed
+        self.recorded_steps = 0  # number of steps after the last update that was reported
         self._history: deque[tuple[int, int]] = deque(maxlen=MAX_MOMENTS)  # version and steps of the run
 
-    def note_progress(self, steps_of_run: int) -> None:
-        """Record the step of the run at which the current version was first seen."""
-        if not self._history or self._history[-1][0] != self.version:
-            self._history.append((self.version, steps_of_run))
+    def add_record(self, record: UpdateRecord) -> None:
+        self.recorded_steps = record.steps
+        self.episodes.add(record.episodes.values())
 
-    def add_evaluation(self, message: Evaluated, first_step: int) -> EvaluationStatus:
-        """Process an evaluation. `first_step` is its step if no progress has been recorded yet."""
+    def note_step(self, update: int, steps_of_run: int) -> None:
+        """Keep the step of the run at which an update was made."""
+        self._history.append((update, steps_of_run))
+
+    def add_evaluation(self, message: Evaluated, current_step: int) -> EvaluationStatus:
+        """Process an evaluation. `current_step` is its step if no update has been reported."""
         before = self.evaluation
         score = mean_of(message.returns)
-        step = self._step_of(message.version) if self._history else first_step
+        step = self._step_of(message.version) if self._history else current_step
         best_return, best_step = score.value, step
         if before is not None and score.value <= before.best_return:
             best_return, best_step = before.best_return, before.best_step
@@ -105,6 +112,7 @@ class PolicyGauges:
             best_return=best_return,
             best_step=best_step,
             truncated=message.truncated,
+            facts=message.facts,
         )
         return self.evaluation
 
@@ -115,7 +123,8 @@ class PolicyGauges:
 
     def state(self) -> dict[str, Any]:
         """Return the statistics as plain data, for a checkpoint or a takeover by another controller."""
-        counts = {"version": self.version, "lag_max": self.lag_max, "first_steps": self.first_steps}
+        counts = {"version": self.version, "lag_max": self.lag_max}
+        counts |= {"first_steps": self.first_steps, "recorded_steps": self.recorded_steps}
         return {**self.episodes.state(), "evaluation": msgspec.to_builtins(self.evaluation), **counts}
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -126,3 +135,4 @@ class PolicyGauges:
     def take_over(self, state: Mapping[str, Any]) -> None:
         self.restore(state)
         self.version, self.lag_max, self.first_steps = state["version"], state["lag_max"], state["first_steps"]
+        self.recorded_steps = state["recorded_steps"]

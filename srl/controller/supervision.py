@@ -10,7 +10,7 @@ from srl.api.experiment import Resources, RestartRule, WorkerGroup
 from srl.api.scheduler import MAX_WORKERS, Scheduler
 from srl.api.worker import WorkerId
 from srl.base.clock import Clock, ObservedTime
-from srl.base.errors import last_line, nearest
+from srl.base.errors import TRACEBACK_HEAD, innermost, last_line, nearest
 from srl.base.meter import Counter
 
 FIRST_BACKOFF = 0.2
@@ -26,6 +26,8 @@ FROZEN_SECONDS = 2.0
 START_SECONDS = 300.0  # minimum time for a worker to become ready: it may load a large scene or wait for others
 START_HANGS = 4  # a starting worker gets this multiple of the hang timeout if that is longer
 MAX_SHARE_INVERSE = 10.0
+CODE_ERRORS = ("ValueError", "TypeError", "AttributeError", "NameError", "KeyError", "IndexError", "AssertionError")
+"""Errors that a restart does not change, unlike those of the network, of files or of memory."""
 
 
 @dataclass(frozen=True)
@@ -44,19 +46,22 @@ class DeathHistory:
     """The deaths of one worker group."""
 
     rule: RestartRule
-    _deaths: deque[tuple[float, bool, str]] = field(default_factory=deque)
+    _deaths: deque[tuple[float, bool, str, str]] = field(default_factory=deque)  # time, early, worker, reason
 
     def died(self, name: str, reason: str, now: float, worked: float = 0.0, size: int = 1) -> Restart | GiveUp:
         """Decide how to respond to the death of a worker that had run for `worked` seconds.
 
         A worker that had run for a while is replaced at once, as is the first one that had not. Further early deaths
         are followed by growing delays, and too many of them end the run. If only one worker in a group of `size` keeps
-        dying, it is left out for QUARANTINE_SECONDS while the others continue."""
-        self._deaths.append((now, worked < HEALTHY_SECONDS, name))
+        dying, it is left out for QUARANTINE_SECONDS while the others continue. An error in the code that occurs twice
+        at the same place, with nothing different in between, ends the run."""
+        self._deaths.append((now, worked < HEALTHY_SECONDS, name, reason))
         while self._deaths and now - self._deaths[0][0] > self.rule.window:
             self._deaths.popleft()
-        early = sum(soon for _, soon, _ in self._deaths)
-        others = sum(soon for _, soon, worker in self._deaths if worker != name)
+        early = sum(soon for _, soon, *_ in self._deaths)
+        others = sum(soon for _, soon, worker, _ in self._deaths if worker != name)
+        if self._repeated(name, size):
+            return GiveUp(f"{name} died twice with the same error, so another restart would not help: {reason}")
         if early > self.rule.max_failures and size > 1 and others <= 1 and not self.rule.together:
             return Restart(QUARANTINE_SECONDS, quarantine=True)
         if early > self.rule.max_failures or len(self._deaths) > MAX_HEALTHY_FAILURES * self.rule.max_failures:
@@ -67,6 +72,16 @@ class DeathHistory:
         if worked >= HEALTHY_SECONDS or early <= 1:
             return Restart(0.0)
         return Restart(min(MAX_BACKOFF, FIRST_BACKOFF * 2 ** (early - 2)))
+
+    def _repeated(self, name: str, size: int) -> bool:
+        """Return whether the last two deaths were early and by the same error in the code. The second must not be
+        explained by its worker's index: it is that of another worker, or workers of this group have the same task."""
+        if len(self._deaths) < 2:
+            return False
+        (_, one_early, one, before), (_, early, _, reason) = self._deaths[-2], self._deaths[-1]
+        same = before == reason and reason.startswith(TRACEBACK_HEAD)
+        same_task = one != name or size == 1 or self.rule.together
+        return early and one_early and same and same_task and last_line(reason, "").startswith(CODE_ERRORS)
 
 
 @dataclass
@@ -141,6 +156,21 @@ class Slot:
     error: str = ""  # reported failure or detected hang; explains the death better than the exit status
 
 
+def due_restarts(
+    slots: Mapping[tuple[str, int], Slot], groups: Mapping[str, WorkerGroup], now: float
+) -> Iterator[tuple[str, int, int]]:
+    """Yield group, index and incarnation of the workers to restart now. Those that restart together wait until all of
+    them have ended."""
+    for (name, index), slot in list(slots.items()):
+        if slot.restart_at is None or slot.restart_at > now:
+            continue
+        together = {i: s for (other, i), s in slots.items() if other == name} if groups[name].restart.together else {}
+        if all(s.state == "ended" for s in together.values()):
+            members = list(together) or [index]
+            incarnation = max(slots[(name, i)].worker_id.incarnation for i in members) + 1
+            yield from ((name, member, incarnation) for member in members)
+
+
 def stuck(
     slots: Sequence[Slot],
     scheduler: Scheduler,
@@ -163,7 +193,7 @@ def stuck(
             where = "at its start" if starting else f"in phase {meter.phase().name.lower()}"
             what = "frozen (SIGSTOP)" if frozen else f"stuck {where}"
             stacks = "" if frozen else scheduler.dump(slot.worker_id)
-            slot.error = f"{what} for {slot.watch.still:.0f} s\n{stacks}"
+            slot.error = f"{stacks}\n{what} for {slot.watch.still:.0f} s{innermost(stacks)}".lstrip()
             slot.watch = ProgressWatch()
             yield slot, what
 
@@ -192,6 +222,14 @@ def resized(group: WorkerGroup, count: int) -> WorkerGroup:
     if group.restart.together and count != group.count:
         return replace(group, config=group.config.resized(count), count=count)
     return replace(group, count=count)
+
+
+def evaluators(groups: Iterable[WorkerGroup]) -> set[str]:
+    """Return the names of the groups that evaluate policies. Raises ValueError if there are none."""
+    found = {group.name for group in groups if group.config.evaluates()}
+    if not found:
+        raise ValueError("this run has no evaluator; start it with --eval-every STEPS")
+    return found
 
 
 def all_workers(groups: Iterable[WorkerGroup]) -> list[tuple[str, Resources]]:

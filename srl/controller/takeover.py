@@ -6,10 +6,13 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from srl.api.control import OptionValue
 from srl.api.experiment import WorkerGroup
 from srl.api.scheduler import OrphanWorker, TakeoverRecord
 from srl.api.worker import WorkerId
 from srl.controller.gauges import Gauges
+from srl.controller.option_changes import OptionChanges
+from srl.controller.update_records import UpdateRecords
 
 UNKNOWN_INCARNATIONS = 100
 """Number of incarnations that may have started since the state was written; new ones get higher numbers."""
@@ -26,6 +29,9 @@ class ControllerState(msgspec.Struct, frozen=True):
     """Totals of workers that ended, and the statistics of episodes and evaluations (`Gauges.state`)."""
     began: float  # wall-clock time at which the command started
     complete: list[str] = []  # policies that have reached their number of steps
+    records: list[object] = []  # reports on updates that wait for others (`UpdateRecords.state`)
+    changes: dict[str, OptionValue] = {}  # options that have changed during the run
+    num_changes: int = 0
 
     @classmethod
     def of(
@@ -36,6 +42,8 @@ class ControllerState(msgspec.Struct, frozen=True):
         restarts: int,
         gauges: Gauges,
         complete: Iterable[str],
+        records: UpdateRecords,
+        changes: OptionChanges,
     ) -> ControllerState:
         return cls(
             cluster=cluster,
@@ -45,6 +53,9 @@ class ControllerState(msgspec.Struct, frozen=True):
             gauges=gauges.state(),
             began=gauges.began,
             complete=sorted(complete),
+            records=records.state(),
+            changes=dict(changes.values),
+            num_changes=changes.number,
         )
 
     def match(

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from srl.api.spaces import Box, Dict, Discrete, MultiDiscrete, Space, array_spec, bounds_of
+from srl.base.errors import raised
 from srl.base.tree import SEPARATOR, Array, Tree, from_leaves, joined, lane_of, leaves, map_tree
 
 Key: TypeAlias = str | int
@@ -188,7 +189,7 @@ def rendered_frame(name: str, render: Callable[[], Any]) -> Array:
     try:
         frame = render()
     except Exception as error:
-        raise ValueError(f"environment {name} cannot be rendered here: {error!r}") from error
+        raise ValueError(f"environment {name} cannot be rendered here: {raised(error)}") from error
     if not isinstance(frame, np.ndarray) or frame.ndim != 3 or frame.shape[2] < 3:
         raise ValueError(
             f"environment {name} cannot be recorded: render() returned {type(frame).__name__}, expected an array "

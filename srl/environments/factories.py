@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+import gymnasium
 
 from srl.api.lanes import LanesConfig
 from srl.base.errors import nearest
@@ -13,6 +17,11 @@ from srl.base.object_names import load_part
 from srl.base.seeding import derive
 
 Factory = Callable[..., Any]
+ATARI = "ale_py"
+FAMILIES = ("box2d", "classic_control", "mujoco", "phys2d", "tabular", "toy_text")
+KNOWN_ENTRY_POINTS = (*(f"gymnasium.envs.{family}" for family in FAMILIES), f"{ATARI}.", "minigrid.")
+MODEL_OPTIONS = ("xml_file", "model_path")
+"""Options of Gymnasium's MuJoCo tasks that name a file."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +34,10 @@ class NamedConfig(LanesConfig):
     def environment_name(self) -> str:
         return self.name
 
+    def model_files(self) -> tuple[str, ...]:
+        """Return the model files in the options of a MuJoCo task, which the simulator would parse."""
+        return tuple(str(self.kwargs[key]) for key in MODEL_OPTIONS if key in self.kwargs)
+
 
 def locate(name: str) -> Factory:
     """Return the function or class called `name`. Raise ValueError if there is none."""
@@ -33,6 +46,19 @@ def locate(name: str) -> Factory:
         raise ValueError(f"{name} is {type(found).__name__}, not a function that makes an environment")
     factory: Factory = found
     return factory
+
+
+def is_known(name: str) -> bool:
+    """Return whether this is the id of an environment of Gymnasium, ALE or MiniGrid: other ids may belong to adapters
+    that import what their options name."""
+    module, _, last = name.rpartition(":")
+    if module == ATARI and importlib.util.find_spec(ATARI) is not None:
+        importlib.import_module(ATARI)  # importing it registers its games
+    elif module:
+        return False
+    spec = gymnasium.registry.get(last)
+    points = [point for point in (spec.entry_point, spec.vector_entry_point) if point] if spec is not None else []
+    return bool(points) and all(str(point).startswith(KNOWN_ENTRY_POINTS) for point in points)
 
 
 def parameters_of(factory: Factory) -> Mapping[str, inspect.Parameter]:

@@ -22,13 +22,15 @@ from srl.environments.factories import NamedConfig, check_options, locate, param
 
 # For each family, keyed by part of its entry point: the package it needs and the command that installs it.
 EXTRAS = {
-    "ale_py": ("ale_py", 'pip install "srl[atari]"'),
-    "envs.mujoco": ("mujoco", 'pip install "srl[mujoco]"'),
-    "envs.box2d": ("Box2D", 'pip install "srl[box2d]"'),
+    "ale_py": ("ale_py", 'pip install "srl-rl[atari]"'),
+    "envs.mujoco": ("mujoco", 'pip install "srl-rl[mujoco]"'),
+    "envs.box2d": ("Box2D", 'pip install "srl-rl[box2d]"'),
     "envs.phys2d": ("jax", 'pip install "gymnasium[jax]"'),
     "envs.tabular": ("jax", 'pip install "gymnasium[jax]"'),
-    "minigrid": ("minigrid", 'pip install "srl[minigrid]"'),
+    "minigrid": ("minigrid", 'pip install "srl-rl[minigrid]"'),
 }
+SEARCHED = ("ale_py", "envpool", "minigrid", "pettingzoo", "srl")
+"""Packages whose environments are found without naming a module."""
 HIDE_AND_SEEK = "hide-and-seek/"
 MAKE_OPTIONS = ("max_episode_steps", "render_mode")
 """Options of `gymnasium.make` itself, which every environment accepts."""
@@ -181,5 +183,21 @@ def _unknown(name: str) -> str:
     simple = {re.sub(r"-v\d+$", "", key).rpartition("/")[2].lower(): key for key in known}
     asked = re.sub(r"-v\d+$", "", name).rpartition("/")[2].lower()
     near = [simple[match] for match in get_close_matches(asked, simple, 3, cutoff=0.6)]
-    hint = f"did you mean {' or '.join(near)}?" if near else "gymnasium.pprint_registry() lists all registered ids"
-    return f"no environment {name!r}; {hint} Name your own as package.module:function or path/to/file.py:function"
+    hint = f"; did you mean {' or '.join(near)}?" if near else "."
+    if ":" not in name and (modules := _registering()):
+        modules = [f"{module}:{name}" for module in modules]
+        hint += f" If an installed package registers it, name its module, too: {' or '.join(modules)}."
+    return f"no environment {name!r}{hint} Name your own as package.module:function or path/to/file.py:function"
+
+
+def _registering() -> list[str]:
+    """Return the modules of installed packages that depend on Gymnasium and may register ids."""
+    from importlib import metadata
+
+    found = set()
+    for module, distributions in metadata.packages_distributions().items():
+        for distribution in distributions:
+            needs = metadata.requires(distribution) or ()
+            if any(re.match(r"gymnasium\b(?!-)", need) and "extra ==" not in need for need in needs):
+                found.add(module)
+    return sorted(module for module in found if module.isidentifier() and module not in SEARCHED)

@@ -62,6 +62,9 @@ class NetworkOptions:
     [B]). The parameters are the logits of a Discrete or of all choices of a MultiDiscrete, or means followed by
     log-stds for a Box. See docs/howto/policy.md."""
 
+    def named_code(self) -> tuple[str, ...]:
+        return (self.network,) if self.network else ()
+
     def __post_init__(self) -> None:
         if not self.hidden_sizes or min(self.hidden_sizes) < 1:
             raise ValueError(f"hidden_sizes must be positive, at least one; found {self.hidden_sizes}")

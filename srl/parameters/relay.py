@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -71,7 +72,8 @@ class ParameterRelay:
         self._stores = stores
         self._watch = watch
         self._on_new = on_new
-        self._listener = transport.listen("parameters", Messages)
+        # Every relay has its own name: a port may be used again by the relay of another host of this machine.
+        self._listener = transport.listen(f"parameters.{secrets.token_hex(8)}", Messages)
         self.address = self._listener.address
         self._watch(self._listener)
         self._receivers: list[_Receiver] = []

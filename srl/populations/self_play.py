@@ -31,6 +31,9 @@ class SelfPlayConfig(LanesConfig):
     def environment_name(self) -> str:
         return self.inner.environment_name()
 
+    def named_code(self) -> tuple[str, ...]:
+        return ()
+
     def bind(self, context: Context) -> BoundSelfPlay:
         """Return the environment with access to the parameter service on the worker's host."""
         return BoundSelfPlay(self, context.parameters(self.policy), context.seed)

@@ -7,6 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
+from srl.api.control import OptionValue
 from srl.api.lanes import Lanes, LaneSpec, TeamSpec, TimeStep
 from srl.api.policy import Policy
 from srl.api.spaces import array_spec
@@ -166,6 +167,9 @@ class VersusLanes(Lanes):
             (against_self if opponent == LATEST else against_others)[copy] = points
             self._opponents.add_result(opponent, points)
         return {"points_against_self": against_self, "points_against_others": against_others}
+
+    def set_option(self, name: str, value: OptionValue) -> None:
+        self._inner.set_option(name, value)
 
     def close(self) -> None:
         self._inner.close()

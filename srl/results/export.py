@@ -13,7 +13,7 @@ import numpy as np
 
 from srl.api.policy import Decision, Policy
 from srl.api.spaces import Box, Dict, Space, bounds_of, choice_sizes
-from srl.base.config import to_data
+from srl.base.config import TrustCode, to_data
 from srl.base.files import replacing
 from srl.base.tree import Array, Tree, from_leaves, leaves
 from srl.environments.random_actions import random_actions
@@ -36,7 +36,12 @@ class Export:
 
 
 def export(
-    run: str | Path, out: str | Path | None = None, *, policy: str = "", checkpoint: str | int | Path = "latest"
+    run: str | Path,
+    out: str | Path | None = None,
+    *,
+    policy: str = "",
+    checkpoint: str | int | Path = "latest",
+    trust_code: TrustCode = False,
 ) -> Export:
     """Export a policy to ONNX from a run or from a checkpoint directory, which may be a copy.
 
@@ -46,17 +51,17 @@ def export(
     and the output `next_state`.
 
     By default the file is `policy.onnx` in the run's directory, or next to the checkpoint. If onnxruntime is installed,
-    the file is compared with the policy before it replaces an earlier one.
+    the file is compared with the policy before it replaces an earlier one. `trust_code` is as for :func:`srl.load`.
     """
     missing = [name for name in ("onnx", "onnxscript") if importlib.util.find_spec(name) is None]
     if missing:
-        raise ImportError(f'export needs {" and ".join(missing)}, which is not installed; pip install "srl[export]"')
+        raise ImportError(f'export needs {" and ".join(missing)}, which is not installed; pip install "srl-rl[export]"')
     source = find_checkpoint(run, checkpoint)
     home = source.parent if checkpoints.is_checkpoint(Path(run)) else run_directory.find(run, ROOT).path
     path = home / "policy.onnx" if out is None else Path(out)
     if path.suffix != ".onnx":
         raise ValueError(f"the file must end in .onnx; found {path.name!r}")
-    saved = read_policy(source, policy)
+    saved = read_policy(source, policy, trust_code=trust_code)
     metadata = {
         "srl": json.dumps({"run": home.name, "checkpoint": source.name, "policy": saved.name}),
         "observation_space": json.dumps(to_data(saved.observation)),
@@ -67,7 +72,7 @@ def export(
         inputs, outputs = _write(saved, temporary, metadata)
         checked = importlib.util.find_spec("onnxruntime") is not None
         if checked:
-            _compare(temporary, saved, load(source, policy=saved.name).policy)
+            _compare(temporary, saved, load(source, policy=saved.name, trust_code=trust_code).policy)
     return Export(path, saved.name, tuple(inputs), tuple(outputs), checked)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from srl.api.lanes import LONGEST_EPISODE, LanesConfig
 from srl.api.policy import Decision, Policy
 from srl.api.spaces import Space
-from srl.base.config import from_data
+from srl.base.config import TrustCode
 from srl.base.object_names import load_object
 from srl.base.seeding import derive, generator
 from srl.base.tree import Array, Tree, leaves, map_tree
@@ -65,6 +65,7 @@ def league(
     greedy: bool = False,
     seed: int = 0,
     max_steps: int = LONGEST_EPISODE,
+    trust_code: TrustCode = False,
 ) -> League:
     """Play games between all pairs of a run's kept versions and other players.
 
@@ -73,18 +74,18 @@ def league(
 
     Versions sample their actions, as in training; with `greedy`, they take the most likely ones. In a deterministic
     game, two greedy players repeat the same game for each seating. A game that does not end within `max_steps` moves
-    counts as drawn.
+    counts as drawn. `trust_code` is as for :func:`srl.load`.
     """
     if games < 1 or versions < 1:
         raise ValueError(f"games and versions must be at least 1, found {games} and {versions}")
     run = run_directory.find(path, ROOT)
-    config = run.read_config()
-    environment: LanesConfig = from_data(config["lanes"])
+    config = run.load_config(trust_code)
+    environment: LanesConfig = config["lanes"]
     if len(config["policies"]) != 1:
         raise ValueError(
             f"{run.name} has the policies {', '.join(config['policies'])}; a league needs a run with a single policy"
         )
-    players = _players(run, versions, against, seed, _mask_key(environment))
+    players = _players(run, versions, against, seed, _mask_key(environment), trust_code)
     names = list(players)
     points = np.full((len(names), len(names)), np.nan)
     results: list[tuple[str, str, float]] = []
@@ -107,7 +108,12 @@ def _mask_key(environment: LanesConfig) -> str:
 
 
 def _players(
-    run: run_directory.RunDirectory, versions: int, against: Sequence[str], seed: int, mask_key: str
+    run: run_directory.RunDirectory,
+    versions: int,
+    against: Sequence[str],
+    seed: int,
+    mask_key: str,
+    trust_code: TrustCode,
 ) -> dict[str, Policy]:
     kept = checkpoints.checkpoints(run.checkpoints)
     if not kept:
@@ -116,7 +122,7 @@ def _players(
     players: dict[str, Policy] = {}
     trained: Any = None
     for number in chosen:
-        trained = load(run.path, checkpoint=kept[number], seed=seed)
+        trained = load(run.path, checkpoint=kept[number], seed=seed, trust_code=trust_code)
         players[f"{checkpoints.step_of(kept[number]):,}"] = trained.policy
     functions = [name.rpartition(":")[2] for name in against]
     for name, function in zip(against, functions, strict=True):

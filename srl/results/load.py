@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 from srl.api.lanes import LanesConfig
 from srl.api.policy import Policy
 from srl.api.spaces import Dict, Space, array_spec
-from srl.base.config import from_data, to_data
+from srl.base.config import TrustCode, to_data
 from srl.base.seeding import derive
 from srl.base.tree import Tree, lane_of, leaves, map_tree
 from srl.environments.conversion import action_decoder, batch_axes, observation_encoder
@@ -104,14 +104,24 @@ class TrainedPolicy:
 
 
 def load(
-    path: str | Path, *, policy: str = "", checkpoint: str | int | Path = "latest", seed: int = 0
+    path: str | Path,
+    *,
+    policy: str = "",
+    checkpoint: str | int | Path = "latest",
+    seed: int = 0,
+    trust_code: TrustCode = False,
 ) -> TrainedPolicy:
     """Load a policy from a run (its path, name, unique prefix of its name, or `latest`) or from a single checkpoint
     directory, which may be a copy. Imports nothing that only training needs.
 
-    `checkpoint` is `latest`, `best`, the number of steps of a kept checkpoint, or a path.
+    `policy` is the name of the policy, needed if there are several. `checkpoint` is `latest`, `best`, the number of
+    steps of a kept checkpoint, or a path.
+
+    A file of a run may name an algorithm or network of yours. It is loaded from a run that you started; from any other
+    run, only with ``trust_code=True`` or if it is in `trust_code`, a list of your functions and classes. Otherwise this
+    function raises ValueError with the names.
     """
-    saved = read_policy(find_checkpoint(path, checkpoint), policy)
+    saved = read_policy(find_checkpoint(path, checkpoint), policy, trust_code=trust_code)
     built = saved.algorithm.build_policy(saved.observation, saved.action, derive(seed, "load", saved.name))
     built.load(saved.parameters, int(saved.metadata["version"]))
     unseen, mask_key = saved.algorithm.global_observation_keys(), saved.algorithm.action_mask_key()
@@ -129,21 +139,59 @@ class LoadedRun:
     roles: tuple[str, ...]
 
 
-def load_run(path: str | Path, checkpoint: str | int | Path, seed: int) -> LoadedRun:
-    """Load all policies of a run to play in its environment.
+def load_run(
+    path: str | Path,
+    checkpoint: str | int | Path,
+    seed: int,
+    trust_code: TrustCode = False,
+    env: str | Callable[..., Any] = "",
+    env_args: Mapping[str, Any] | None = None,
+) -> LoadedRun:
+    """Load all policies of a run to play in its environment, in that environment with other options (`env_args`), or
+    in another one (`env`).
 
-    Raises CheckpointError if the checkpoint belongs to another run with different spaces.
+    Raises CheckpointError if the checkpoint belongs to another run with different spaces, and ValueError if the
+    policies do not fit the other environment.
     """
     from srl.experiments.session.compatibility import check_spaces
 
     run = run_directory.find(path, ROOT)
-    config, source = run.read_config(), choose_checkpoint(run, checkpoint)
-    policies = {name: load(run.path, policy=name, checkpoint=source, seed=seed) for name in config["policies"]}
+    config, source = run.load_config(trust_code), choose_checkpoint(run, checkpoint)
+    policies = {
+        name: load(run.path, policy=name, checkpoint=source, seed=seed, trust_code=trust_code)
+        for name in config["policies"]
+    }
     for name, trained in policies.items():
         try:
             spaces = {"observation": to_data(trained.observation), "action": to_data(trained.action)}
             check_spaces(name, spaces, config["policies"][name])
         except ValueError as error:
             raise checkpoints.CheckpointError(f"{source} belongs to another run: {error}") from error
-    environment, roles = from_data(config["lanes"]), from_data(config["options"]).agents.roles
+    environment, roles = config["lanes"], config["options"].agents.roles
+    if env or env_args:
+        environment = _other_environment(config, env, env_args or {})
     return LoadedRun(run.path, source, environment, {name: one.policy for name, one in policies.items()}, roles)
+
+
+def _other_environment(
+    config: Mapping[str, Any], env: str | Callable[..., Any], env_args: Mapping[str, Any]
+) -> LanesConfig:
+    """Return another environment, or the run's own with other options, prepared as the run's options require."""
+    from srl.experiments.graph.preparation import completed, environment_for
+    from srl.experiments.options.roles import role_patterns
+    from srl.experiments.session.compatibility import check_spaces
+    from srl.workers.role import assign_teams
+
+    options, title, named = config["options"], config["environment"], getattr(config["lanes"], "name", "")
+    # A function is saved by the name that any process finds; other adapters are chosen by the name that the user gave.
+    own = named if ":" in named and not title.startswith("pettingzoo:") else title
+    options = options.replace(env_args={**({} if env else options.run.env_args), **env_args})
+    environment = environment_for(env or own, options)
+    lanes = environment.build(1)
+    lanes.close()
+    patterns = role_patterns(lanes.spec, options.agents.roles)
+    for policy, teams in zip(patterns.values(), assign_teams(lanes.spec, tuple(patterns)), strict=True):
+        for team in (lanes.spec.teams[index] for index in teams):
+            spaces = {"observation": to_data(team.observation), "action": to_data(team.action)}
+            check_spaces(policy, config["policies"][policy], spaces)
+    return completed(environment, lanes.spec, options)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import ctypes.util
 import importlib.util
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from srl.api.lanes import Lanes
+from srl.base.config import TrustCode
 from srl.base.files import replacing
 from srl.base.tree import Array
 from srl.experiments.options.roles import role_patterns
@@ -32,6 +34,13 @@ class Video:
     frames: int
     returns: tuple[float, ...]  # returns of the episodes that ended in the video
 
+    def _repr_html_(self) -> str:
+        """Return the video itself, for a notebook that shows it inline."""
+        data = base64.b64encode(self.path.read_bytes()).decode()
+        if self.path.suffix == ".gif":
+            return f'<img src="data:image/gif;base64,{data}">'
+        return f'<video controls loop src="data:video/mp4;base64,{data}"></video>'
+
 
 def record(
     run: str | Path,
@@ -43,17 +52,21 @@ def record(
     greedy: bool = True,
     seed: int = 0,
     checkpoint: str | int | Path = "latest",
+    env: str | Callable[..., Any] = "",
+    env_args: Mapping[str, Any] | None = None,
+    trust_code: TrustCode = False,
 ) -> Video:
     """Record a video of a run's policies in their environment.
 
     `out` ends in .mp4 or .gif; the default is video.mp4 in the run's directory. The video ends after `episodes`
-    episodes or `max_frames` frames. An existing file is replaced only when the new one is complete.
+    episodes or `max_frames` frames. An existing file is replaced only when the new one is complete. `trust_code` is as
+    for :func:`srl.load`, `env` and `env_args` as for :func:`srl.evaluate`.
     """
     if episodes < 1 or max_frames < 1 or fps < 1:
         raise ValueError(f"episodes, max_frames and fps must be at least 1; found {episodes}, {max_frames} and {fps}")
     path = run_directory.find(run, ROOT).path / "video.mp4" if out is None else Path(out)
     _check_format(path)
-    loaded = load_run(run, checkpoint, seed)
+    loaded = load_run(run, checkpoint, seed, trust_code, env, env_args)
     with _without_window(), one_thread():
         lanes = loaded.environment.build_rendered()
         try:
@@ -106,7 +119,7 @@ def _check_format(path: Path) -> None:
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
         raise ImportError(
-            f'writing {path.suffix} needs {" and ".join(missing)}, not installed: run pip install "srl[record]"'
+            f'writing {path.suffix} needs {" and ".join(missing)}, not installed: run pip install "srl-rl[record]"'
         )
 
 

@@ -8,17 +8,17 @@ import tempfile
 import time
 import traceback
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from srl.api.control import Failure, Names, Ready, Register, Stop, ToWorker
+from srl.api.control import Failure, Instruction, Names, Ready, Register, Stop, ToWorker
 from srl.api.experiment import Resources
 from srl.api.parameters import ParameterStore
 from srl.api.scheduler import Died, Event, Scheduler, WorkerMessage
-from srl.api.worker import ResumableWorker, RunBroken, Worker, WorkerConfig, WorkerId
+from srl.api.worker import InstructedWorker, ResumableWorker, RunBroken, Worker, WorkerConfig, WorkerId
 from srl.base.meter import Meter, Phase
 from srl.base.state import NotResumable, State, part, under
 from srl.base.tree import Array
@@ -28,6 +28,7 @@ from srl.transports.inproc import InprocTransport
 from srl.workers.context import WorkerContext
 from srl.workers.process import limit_threads
 
+T = TypeVar("T")
 POLL_SECONDS = 0.01
 """Interval at which `poll` returns to the controller, which saves checkpoints and handles signals. It does not affect
 results: workers are polled in the same order whatever its value."""
@@ -96,6 +97,8 @@ class InlineScheduler(Scheduler):
                 entry.names.replace(message.entries)
             elif isinstance(message, Stop):
                 self._end(worker_id, "stopped", clean=True)
+            elif isinstance(message, Instruction) and isinstance(entry.worker, InstructedWorker):
+                self._attempt(worker_id, partial(entry.worker.instruct, message))
 
     def kill(self, worker_id: WorkerId) -> None:
         if worker_id in self._entries:
@@ -155,16 +158,23 @@ class InlineScheduler(Scheduler):
 
     def _poll_one(self, worker_id: WorkerId, entry: _Entry) -> None:
         entry.context.meter.enter(Phase.OTHER)
+        result = self._attempt(worker_id, entry.worker.poll)
+        if result is not None:
+            entry.context.meter.enter(Phase.WAITING)
+            entry.finished = (
+                result.finished
+            )  # it ends at the next poll; until then, the run can be saved with all workers
+
+    def _attempt(self, worker_id: WorkerId, call: Callable[[], T]) -> T | None:
+        """Return the result of a call of a worker, or None if it failed, which ends the worker."""
         try:
-            result = entry.worker.poll()
+            return call()
         except Exception as error:
             fatal = isinstance(error, RunBroken)
             text = str(error) if fatal else traceback.format_exc()
             self._receive(worker_id, Failure(text, fatal))
             self._end(worker_id, str(error), clean=False)
-            return
-        entry.context.meter.enter(Phase.WAITING)
-        entry.finished = result.finished  # it ends at the next poll; until then, the run can be saved with all workers
+            return None
 
     def meter(self, worker_id: WorkerId) -> Meter:
         return self._meters[worker_id]

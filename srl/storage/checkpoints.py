@@ -3,26 +3,30 @@
 `checkpoints/0007-step-131072/` contains arrays.safetensors, facts.json, workers.safetensors with the state of all
 workers (if the run can be resumed exactly) and, written last, manifest.json with the sizes and SHA-256 hashes of the
 other files and its own hash. The first number counts writes: the newest checkpoint has the highest, even if the run was
-resumed from an older one.
+resumed from an older one. A damaged checkpoint that a resumed run passed over is kept as `damaged-0007-step-131072`.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 
-from srl.base.files import explain_os_error, sync_directory, write_synced
+from srl.base.config import parse_json
+from srl.base.files import explain_os_error, read_regular, sync_directory, write_synced
 from srl.base.tree import Array
+from srl.storage import signatures
 
 FORMAT = "srl-checkpoint-1"
 ARRAYS, METADATA, WORKERS, MANIFEST = "arrays.safetensors", "facts.json", "workers.safetensors", "manifest.json"
@@ -30,12 +34,22 @@ BEST = "best"
 """Folder, below a run's checkpoints, with the parameters that scored best in an evaluation. The optimizer state of that
 version is gone by the time the score is known, so runs do not resume from it."""
 SCORE = "score"  # metadata key by which checkpoints are compared
+MAX_MANIFEST_BYTES = 1 << 20
 NAME = re.compile(r"(\d{4,})-step-(\d+)")
+ASIDE = "damaged-"  # prefix of the name of a damaged checkpoint that was replaced by an older one
 WRITING = re.compile(r"\.(?:writing|removing)-(\d+)-.*")
 
 
 class CheckpointError(RuntimeError):
-    """A checkpoint cannot be written, cannot be found, or is damaged."""
+    """A checkpoint cannot be written, cannot be found, or cannot be read."""
+
+
+class DamagedCheckpoint(CheckpointError):
+    """A checkpoint whose files are incomplete or corrupt. The first argument is the message, `reason` its cause."""
+
+    def __init__(self, text: str, reason: str) -> None:
+        super().__init__(text)
+        self.reason = reason
 
 
 @dataclass(frozen=True)
@@ -72,22 +86,52 @@ def write(
     metadata: Mapping[str, Any],
     retention: Retention = Retention(),
     workers: Mapping[str, Array] | None = None,
+    check: Callable[[], None] = lambda: None,
 ) -> Path:
     """Write a checkpoint durably below `root`, and remove those that `retention` does not keep.
 
-    If writing fails, earlier checkpoints are untouched.
+    If writing fails, or `check` raises an OSError before the checkpoint becomes visible, earlier checkpoints are
+    untouched.
     """
     files = {ARRAYS: _pack(arrays), METADATA: (json.dumps(dict(metadata), indent=2) + "\n").encode()}
     if workers is not None:
         files[WORKERS] = _pack(workers)
+    path = _add(root, step, lambda directory: _write_files(directory, step, files), signed=True, check=check)
+    known = checkpoints(root)
+    kept = retention.kept(known)
+    _remove([path for path in known if path not in kept])
+    return path
+
+
+def copy_as_newest(source: Path, root: Path) -> Path:
+    """Copy a verified checkpoint, so that it is the newest one below `root`. Returns the path of the copy."""
+
+    def copy(directory: Path) -> None:
+        directory.mkdir()
+        for name in (*manifest["files"], MANIFEST):
+            write_synced(directory / name, (source / name).read_bytes())
+        sync_directory(directory)
+
+    manifest = json.loads(_content(source / MANIFEST))
+    return _add(root, manifest["step"], copy, signed=is_own(source))
+
+
+def _add(
+    root: Path, step: int, fill: Callable[[Path], None], signed: bool, check: Callable[[], None] = lambda: None
+) -> Path:
+    """Add a checkpoint, whose files `fill` writes, with the next number, if `check` does not raise an OSError. Sign it
+    as the user's own if `signed`."""
     try:
         root.mkdir(parents=True, exist_ok=True)
         _remove_leftovers(root)
-        serial = max((_serial(path) for path in checkpoints(root)), default=0) + 1
+        serial = max((_serial(path) for path in root.iterdir()), default=0) + 1
         path = root / f"{serial:04d}-step-{step}"
         temporary = root / f".writing-{os.getpid()}-{path.name}"
         try:
-            _write_files(temporary, step, files)
+            fill(temporary)
+            if signed:
+                signatures.sign(temporary / MANIFEST, (temporary / MANIFEST).read_bytes(), directory=path)
+            check()
             os.rename(temporary, path)
         except OSError:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -99,9 +143,6 @@ def write(
         raise CheckpointError(
             f"cannot write the checkpoint of step {step} below {root}: {explain_os_error(error)}; {state}"
         ) from error
-    known = checkpoints(root)
-    kept = retention.kept(known)
-    _remove([path for path in known if path not in kept])
     return path
 
 
@@ -112,19 +153,40 @@ def read(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
     except _DamagedError as error:
         good = last_good(path.parent, except_for=path)
         offer = f"the last good one is {good}" if good else f"there is no good one in {path.parent}"
-        raise CheckpointError(f"checkpoint {path} cannot be used: {error}; {offer}") from error
+        raise DamagedCheckpoint(f"checkpoint {path} cannot be used: {error}; {offer}", str(error)) from error
+
+
+def set_aside(path: Path) -> str:
+    """Rename a damaged checkpoint, so that nothing uses or removes it. Returns a description of what was done."""
+    try:
+        os.rename(path, path.with_name(f"{ASIDE}{path.name}"))
+        return f"it was renamed to {ASIDE}{path.name}"
+    except OSError as error:
+        return f"it could not be renamed: {explain_os_error(error)}"
 
 
 def policies_in(path: Path, metadata: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the policy descriptions in a checkpoint, which make it usable without its run."""
-    described = metadata.get("description")
-    if not isinstance(described, Mapping) or not isinstance(metadata.get("policies"), Mapping):
+    try:
+        facts = msgspec.convert(metadata, _Facts)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise CheckpointError(f"{path} is not a checkpoint of a training run: {error}") from error
+    if not facts.description or facts.description.keys() != facts.policies.keys():
         raise CheckpointError(f"{path} does not describe its policies: it is not a checkpoint of a training run")
-    return described
+    return facts.description
+
+
+def is_own(path: Path) -> bool:
+    """Return whether a run of this user wrote the checkpoint to this directory."""
+    try:
+        return signatures.is_own(path / MANIFEST, _content(path / MANIFEST))
+    except _DamagedError:
+        return False
 
 
 def read_workers(path: Path) -> dict[str, Array] | None:
     """Return the verified worker state, or None if it was not saved. Call :func:`read` first to verify the manifest."""
+    from safetensors import SafetensorError
     from safetensors.numpy import load
 
     files = json.loads(_content(path / MANIFEST))["files"]
@@ -132,9 +194,9 @@ def read_workers(path: Path) -> dict[str, Array] | None:
         return None
     try:
         content = _verified(path / WORKERS, files[WORKERS]["bytes"], files[WORKERS]["sha256"])
-    except _DamagedError as error:
+        return {key: _writable(array) for key, array in load(content).items()}
+    except (_DamagedError, SafetensorError, *_MALFORMED) as error:
         raise CheckpointError(f"checkpoint {path} cannot be resumed from: {error}") from error
-    return {key: _writable(array) for key, array in load(content).items()}
 
 
 def is_checkpoint(path: Path) -> bool:
@@ -170,12 +232,12 @@ def best_of(known: Sequence[Path]) -> Path | None:
 
 
 def last_good(root: Path, except_for: Path | None = None) -> Path | None:
-    """Return the newest checkpoint that is complete and undamaged."""
+    """Return the newest checkpoint all of whose files are complete and undamaged."""
     for path in reversed(checkpoints(root)):
         if path != except_for:
             try:
                 _read(path)
-            except _DamagedError:
+            except (_DamagedError, CheckpointError):
                 continue
             return path
     return None
@@ -190,6 +252,26 @@ def step_of(path: Path) -> int:
 
 class _DamagedError(Exception):
     """A checkpoint is damaged; the message says how."""
+
+
+_MALFORMED = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+"""Errors that the content of a hostile file can cause while it is decoded."""
+_Count = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
+
+
+class _PolicyFacts(msgspec.Struct):
+    version: _Count
+    steps: _Count
+
+
+class _Facts(msgspec.Struct):
+    """Metadata that readers of checkpoints rely on."""
+
+    policies: dict[str, _PolicyFacts]
+    description: dict[str, dict[str, Any]]
+    episodes: dict[str, Any] = {}
+    graph: str = ""
+    why_not_exact: str = ""
 
 
 def _pack(arrays: Mapping[str, Array]) -> bytes:
@@ -228,27 +310,31 @@ def _read(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
         raise _DamagedError("it does not exist" if not path.exists() else "it is not a directory")
     content = _content(path / MANIFEST)
     try:
-        body = json.loads(content)
+        body = parse_json(content, MANIFEST)
         del body["sha256"]
-        if body["format"] != FORMAT:
-            raise _DamagedError(f"its format is {body['format']!r}, this version reads {FORMAT!r}")
-        listed = {name: (body["files"][name]["bytes"], body["files"][name]["sha256"]) for name in (ARRAYS, METADATA)}
-        intact = _manifest(body) == content
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        names = {ARRAYS, METADATA, *body["files"]}
+        listed = {name: (body["files"][name]["bytes"], body["files"][name]["sha256"]) for name in names}
+        intact = _manifest(body) == content and names <= {ARRAYS, METADATA, WORKERS}
+        intact = intact and isinstance(body["step"], int) and body["step"] >= 0
+    except _MALFORMED as error:
         raise _DamagedError(f"{MANIFEST} is corrupt or was not written by SRL") from error
     if not intact:
         raise _DamagedError(f"{MANIFEST} is corrupt: it does not match its own SHA-256")
+    if body.get("format") != FORMAT:
+        raise CheckpointError(f"checkpoint {path} has the format {body.get('format')!r}; this version reads {FORMAT!r}")
     files = {name: _verified(path / name, nbytes, sha256) for name, (nbytes, sha256) in listed.items()}
     try:
         arrays = {key: _writable(array) for key, array in load(files[ARRAYS]).items()}
-        metadata = json.loads(files[METADATA])
-    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        metadata = parse_json(files[METADATA], METADATA)
+    except (SafetensorError, *_MALFORMED) as error:
         raise _DamagedError(f"its files are intact but cannot be decoded: {error}") from error
     return arrays, metadata
 
 
 def _verified(file: Path, nbytes: int, sha256: str) -> bytes:
-    content = _content(file)
+    if not isinstance(nbytes, int) or not isinstance(sha256, str):
+        raise _DamagedError(f"{MANIFEST} has no size and hash of {file.name}")
+    content = _content(file, nbytes)
     if len(content) != nbytes:
         raise _DamagedError(f"{file.name} has {len(content)} bytes instead of {nbytes}")
     if hashlib.sha256(content).hexdigest() != sha256:
@@ -256,13 +342,15 @@ def _verified(file: Path, nbytes: int, sha256: str) -> bytes:
     return content
 
 
-def _content(file: Path) -> bytes:
+def _content(file: Path, nbytes: int = MAX_MANIFEST_BYTES) -> bytes:
     try:
-        return file.read_bytes()
+        return read_regular(file, nbytes)
     except FileNotFoundError as error:
         raise _DamagedError(f"{file.name} is missing") from error
     except OSError as error:
-        raise _DamagedError(f"{file.name} cannot be read: {error.strerror}") from error
+        if error.errno in (errno.EIO, errno.EFBIG, errno.EINVAL):  # the disk lost it, or it is not what we wrote
+            raise _DamagedError(f"{file.name} cannot be read: {error.strerror}") from error
+        raise CheckpointError(f"{file} cannot be read: {explain_os_error(error)}") from error
 
 
 def _writable(array: Array) -> Array:
@@ -270,7 +358,7 @@ def _writable(array: Array) -> Array:
 
 
 def _serial(path: Path) -> int:
-    match = NAME.fullmatch(path.name)
+    match = NAME.fullmatch(path.name.removeprefix(ASIDE))
     return int(match[1]) if match else 0
 
 

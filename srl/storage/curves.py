@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,30 +13,45 @@ from srl.base.config import is_config
 from srl.base.errors import nearest
 from srl.base.statistics import t_quantile
 from srl.base.tree import Array
+from srl.storage.metric_rows import UPDATE, all_rows, current_rows
 from srl.storage.run_directory import RunDirectory
 
-SHORT = {
-    "return": "episodes/return_mean",
-    "length": "episodes/length_mean",
-    "eval": "eval/return_mean",
-    "fps": "time/train_fps",
-}
+SHORT = {"eval": "eval/return", "fps": "train_fps"}
 """Short name -> full name of a metric."""
+WINDOW = 100
+"""Number of episodes over which the curve of a return, a length or another statistic of episodes is the mean."""
+NOT_METRICS = {"step", "time", "kind", "policy", "elapsed", "facts"}
 POINTS = 200
-IGNORED = ("seed", "sinks", "checkpoint_seconds", "hang_timeout", "until_return")
+IGNORED = ("seed", "sinks", "checkpoint_seconds", "hang_timeout", "until_return", "until")
 """Options in which the runs of one group may differ."""
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Values of one metric of a run, over steps and over time."""
+    """Values of one metric of a run, over steps, time and episodes."""
 
     steps: Array  # [N]
     seconds: Array  # [N]
+    episodes: Array  # [N]; number of episodes that had ended
     values: Array  # [N]
 
     def over(self, axis: str) -> Array:
-        return self.steps if axis == "steps" else self.seconds
+        return {"steps": self.steps, "time": self.seconds, "episodes": self.episodes}[axis]
+
+    def smoothed(self, weight: float) -> Curve:
+        """Return the exponential moving average, with this weight on what came before (0: none), as in TensorBoard. It
+        begins at the first value."""
+        values = np.empty_like(self.values)
+        mean = norm = 0.0
+        for index, value in enumerate(self.values):
+            mean, norm = weight * mean + (1.0 - weight) * value, weight * norm + (1.0 - weight)
+            values[index] = mean / norm
+        return replace(self, values=values)
+
+    def final(self, step: float = np.inf) -> float:
+        """Return the mean of the values in the last tenth of the steps up to `step`, at least of one value."""
+        end = self.steps[self.steps <= step][-1:] if self.steps[0] <= step else self.steps[:1]
+        return float(self.values[(self.steps >= 0.9 * end[0]) & (self.steps <= end[0])].mean())
 
 
 @dataclass(frozen=True)
@@ -53,88 +68,138 @@ class Band:
 class Group:
     """Runs that differ only in their seeds."""
 
-    label: str
+    label: str  # what distinguishes it from other groups of the same environment
     environment: str
     runs: tuple[RunDirectory, ...]
+
+    def by_seed(self) -> list[list[RunDirectory]]:
+        """Return the runs of each seed. Two runs with the same options and seed are not two independent samples."""
+        found: dict[str, list[RunDirectory]] = {}
+        for run in self.runs:
+            config = run.read_raw_config()
+            seeds = [value for name, value in flattened(config.get("options", {})).items() if _last(name) == "seed"]
+            key = json.dumps([flat_options(config), seeds or run.name])  # other programs may not name a seed
+            found.setdefault(key, []).append(run)
+        return list(found.values())
+
+
+def repeated_seeds(groups: Sequence[Group]) -> list[str]:
+    """Return a sentence about each set of runs that have the same options and the same seed."""
+    return [
+        f"{', '.join(run.name for run in same)} have the same options and seed: they count as one seed, by their mean"
+        for group in groups
+        for same in group.by_seed()
+        if len(same) > 1
+    ]
 
 
 def read_curve(run: RunDirectory, metric: str) -> Curve:
     """Return the curve of a run's metric. Raises ValueError with the nearest name for an unknown metric.
 
-    A killed run resumes from its last checkpoint and repeats the steps after it. Only the repetition is in the curve.
+    Statistics of episodes (`return`, `length` and those that the environment reports) are means over the last WINDOW
+    episodes. metrics.jsonl has their means over the episodes of each update. Metrics of system.jsonl, such as
+    `train_fps`, have curves too.
     """
     name = SHORT.get(metric, metric)
-    rows: dict[int, tuple[float, float]] = {}  # step -> seconds and value; the last record of a step counts
-    seen: set[str] = set()
-    elapsed = before = 0.0  # a resumed run counts seconds from zero again
-    reached = 0
-    for record in _records(run):
-        if not any(key.startswith("eval/") for key in record):  # evaluations have the step of an earlier version
-            if record["step"] < reached:
-                rows = {step: row for step, row in rows.items() if step < record["step"]}
-            reached = record["step"]
-        seconds = record.get("time/elapsed")
-        if seconds is not None:
-            before += elapsed if seconds < elapsed else 0.0
-            elapsed = float(seconds)
-        seen |= record.keys()
-        value = record.get(name)
-        if value is not None:
-            rows[int(record["step"])] = (before + elapsed, float(value))
-    if not rows:
-        known = sorted(SHORT) if not seen else sorted({*SHORT, *seen} - {"step", "time"})
-        raise ValueError(f"{run.path} has no metric {metric!r}{nearest(metric, known)}")
-    steps = sorted(rows)
-    seconds_of, values = np.array([rows[step] for step in steps], np.float64).T
-    return Curve(np.array(steps, np.float64), np.maximum.accumulate(seconds_of), values)
+    rows = _rows(run)
+    found = [row for row in rows if row.get(name) is not None]
+    known = {key for row in rows for key in row} - NOT_METRICS
+    if not found:
+        system = all_rows(run.system) if run.system.exists() else []
+        found = [row for row in system if row.get(name) is not None]
+        known |= {key for row in system for key in row} - NOT_METRICS
+    if not found:
+        raise ValueError(f"{run.path} has no metric {metric!r}{nearest(metric, sorted({*SHORT, *known}))}")
+    values = [float(row[name]) for row in found]
+    if name.rpartition("/")[2] in {"return", "length", *(fact for row in found for fact in row.get("facts", ()))}:
+        values = window_means(found, name)
+    by_step = {int(row["step"]): (float(row.get("elapsed", 0.0)), v) for row, v in zip(found, values, strict=True)}
+    steps = sorted(by_step)
+    seconds, kept = np.array([by_step[step] for step in steps], np.float64).T
+    x = np.array(steps, np.float64)
+    return Curve(x, np.maximum.accumulate(seconds), _num_episodes(rows, x, name), kept)
+
+
+def _num_episodes(rows: Sequence[Mapping[str, Any]], steps: Array, name: str) -> Array:
+    """Return how many episodes had ended at these steps: those of the metric's policy, or of all."""
+    own = f"{name.partition('/')[0]}/episodes"
+    updates = [row for row in rows if row.get("kind", UPDATE) == UPDATE]
+    keys = {key for row in updates for key in row if _last(key, "/") == "episodes"}
+    keys = keys & {own} or keys
+    counts = [sum(row.get(key, 0) for key in keys) for row in updates]
+    at = np.array([float(row["step"]) for row in updates])
+    return np.interp(steps, at, np.cumsum(counts, dtype=np.float64)) if updates else np.zeros(len(steps))
+
+
+def _last(name: str, separator: str = ".") -> str:
+    return name.rpartition(separator)[2]
+
+
+def window_means(rows: Sequence[Mapping[str, Any]], name: str) -> list[float]:
+    """Return, for each row, the mean over the rows up to it that hold the last WINDOW episodes. Rows that do not count
+    their episodes have their own values."""
+    prefix = name[: len(name) - len(name.rpartition("/")[2])]
+    means = [float(row[name]) for row in rows]
+    counts = [int(row.get(f"{prefix}episodes", WINDOW)) for row in rows]
+    found: list[float] = []
+    first, total, number = 0, 0.0, 0
+    for mean, count in zip(means, counts, strict=True):
+        total, number = total + mean * count, number + count
+        while number - counts[first] >= WINDOW:
+            total, number = total - means[first] * counts[first], number - counts[first]
+            first += 1
+        found.append(total / number if number else mean)
+    return found
 
 
 def policy_metrics(run: RunDirectory, metric: str) -> dict[str, str]:
-    """Return a metric's full name for each policy of a run: `return` -> `episodes/hiders/return_mean` for `hiders`.
-    Empty for a single policy, or if the metric is not recorded per policy."""
-    section, _, name = SHORT.get(metric, metric).partition("/")
+    """Return a metric's full name for each policy of a run: `return` -> `hiders/return` for `hiders`. Empty for a
+    single policy, or if the metric is not recorded per policy."""
+    name = SHORT.get(metric, metric)
     policies = run.read_raw_config().get("policies", {})
-    recorded = {key for record in _records(run) for key in record} if len(policies) > 1 else set()
-    names = {policy: f"{section}/{policy}/{name}" for policy in policies}
-    return {policy: full for policy, full in names.items() if full in recorded}
+    recorded = {key for row in _rows(run) for key in row} if len(policies) > 1 else set()
+    return {policy: f"{policy}/{name}" for policy in policies if f"{policy}/{name}" in recorded}
 
 
-def _records(run: RunDirectory) -> list[dict[str, Any]]:
+def _rows(run: RunDirectory) -> list[dict[str, Any]]:
     try:
-        lines = run.metrics.read_bytes().splitlines()
+        return current_rows(run.metrics)
     except FileNotFoundError:
         raise ValueError(f"{run.path} has no metrics yet") from None
-    records = []
-    for line in lines:
-        try:
-            records.append(json.loads(line))
-        except ValueError:
-            continue  # partial last line: the run is still writing, or was killed
-    return [record for record in records if isinstance(record, dict) and "step" in record]
 
 
-def average(curves: Sequence[Curve], axis: str) -> Band:
-    """Return the mean and its interval over the range that all curves cover.
+def average(seeds: Sequence[Sequence[Curve]], axis: str) -> Band:
+    """Return the mean over seeds and its interval, over the range that all curves cover. The curves of one seed are
+    averaged first.
 
     Without a common range (over time, one curve may begin after another ends), curves are extended by their first and
     last values.
     """
-    found = [(curve.over(axis), curve.values) for curve in curves]
-    begin, end = max(x[0] for x, _ in found), min(x[-1] for x, _ in found)
+    found = []
+    for same in seeds:
+        x, rows = _resampled([(curve.over(axis), curve.values) for curve in same])
+        found.append((x, rows.mean(axis=0)))
+    x, rows = _resampled(found)
+    if len(rows) == 1:
+        return Band(x, rows[0], np.zeros(len(x)), 1)
+    spread = rows.std(axis=0, ddof=1) / np.sqrt(len(rows))
+    return Band(x, rows.mean(axis=0), t_quantile(len(rows) - 1) * spread, len(rows))
+
+
+def _resampled(found: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
+    """Return common positions, and the values of each curve there: [curves, positions]."""
     if len(found) == 1:
-        x, values = found[0]
-        return Band(x, values, np.zeros(len(x)), 1)
+        return found[0][0], found[0][1][None]
+    begin, end = max(x[0] for x, _ in found), min(x[-1] for x, _ in found)
     if begin >= end:
         begin, end = min(x[0] for x, _ in found), max(x[-1] for x, _ in found)
     grid = np.linspace(begin, end, POINTS)
-    rows = np.stack([np.interp(grid, x, values) for x, values in found])  # [runs, POINTS]
-    spread = rows.std(axis=0, ddof=1) / np.sqrt(len(rows))
-    return Band(grid, rows.mean(axis=0), t_quantile(len(rows) - 1) * spread, len(rows))
+    return grid, np.stack([np.interp(grid, x, values) for x, values in found])
 
 
 def group_runs(runs: Sequence[tuple[str, RunDirectory]]) -> list[Group]:
-    """Group (label, run) pairs in the order given: runs with the same label or, if it is empty, runs that differ only
-    in their seed."""
+    """Group (label, run) pairs in the order given, for each environment: runs with the same label or, if it is empty,
+    runs that differ only in their seed. Labels are the options that differ among groups of the same environment."""
     keyed: dict[tuple[str, str], list[RunDirectory]] = {}
     options_of: dict[tuple[str, str], dict[str, Any]] = {}
     for label, run in runs:
@@ -143,36 +208,54 @@ def group_runs(runs: Sequence[tuple[str, RunDirectory]]) -> list[Group]:
         if run not in keyed.setdefault(key, []):
             keyed[key].append(run)
         options_of.setdefault(key, options)
-    differing = _legend_options(list(options_of.values()))
+    by_environment: dict[str, list[dict[str, Any]]] = {}
+    for (label, _), options in options_of.items():
+        if not label:
+            by_environment.setdefault(options["environment"], []).append(options)
+    names = list(dict.fromkeys(name for same in by_environment.values() for name in legend_options(same)))
     groups: list[Group] = []
     for key, members in keyed.items():
-        title = key[0] or _title(options_of[key], differing) or members[0].name
-        groups.append(Group(title, str(options_of[key]["environment"]), tuple(members)))
+        title = key[0] or _title(options_of[key], names, len(by_environment) > 1) or members[0].name
+        groups += [
+            Group(title, environment, tuple(run for run in members if _environment(run) == environment))
+            for environment in dict.fromkeys(map(_environment, members))
+        ]
     return groups
 
 
+def _environment(run: RunDirectory) -> str:
+    return str(run.read_raw_config().get("environment", ""))
+
+
 def flat_options(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the environment and all options except IGNORED, by dotted name."""
-    flat: dict[str, Any] = {"environment": config.get("environment", "")}
-
-    def walk(value: Any, path: str) -> None:
-        if isinstance(value, Mapping):
-            inner = value["fields"] if is_config(value) else value
-            for name, item in inner.items():
-                walk(item, f"{path}.{name}" if path else name)
-        else:
-            flat[path] = value
-
-    walk(config.get("options", {}), "")
-    return {name: value for name, value in flat.items() if name.rpartition(".")[2] not in IGNORED}
+    """Return the environment and all options of a run except IGNORED, by dotted name."""
+    options = flattened(config.get("options", {}))
+    kept = {name: value for name, value in options.items() if _last(name) not in IGNORED}
+    return {"environment": config.get("environment", ""), **kept}
 
 
-def _legend_options(groups: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the names of up to three differing options for the legend. If environments differ, their recipes differ in
-    many options, so only as many are returned as distinguish the groups."""
+def flattened(data: Any, path: str = "") -> dict[str, Any]:
+    """Return the values in nested tables and configs by dotted name."""
+    if not isinstance(data, Mapping):
+        return {path: data}
+    inner = data["fields"] if is_config(data) else data
+    found: dict[str, Any] = {}
+    for name, value in inner.items():
+        found |= flattened(value, f"{path}.{name}" if path else name)
+    return found
+
+
+def differing_options(groups: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the names of all options in which groups differ."""
     names = dict.fromkeys(name for options in groups for name in options)
-    differing = [name for name in names if len({json.dumps(options.get(name)) for options in groups}) > 1][:3]
-    if "environment" not in differing:
+    return [name for name in names if len({json.dumps(options.get(name)) for options in groups}) > 1]
+
+
+def legend_options(groups: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the names of up to three options in which groups of one environment differ. Algorithms and recipes differ
+    in many options, so only as many are returned as distinguish the groups."""
+    differing = differing_options(groups)[:3]
+    if {"algo", "run.recipe", "recipe"}.isdisjoint(differing):
         return differing
     for count in range(1, len(differing)):
         shown = {json.dumps([options.get(name) for name in differing[:count]]) for options in groups}
@@ -181,14 +264,18 @@ def _legend_options(groups: Sequence[Mapping[str, Any]]) -> list[str]:
     return differing
 
 
-def _title(options: Mapping[str, Any], differing: Sequence[str]) -> str:
-    """Return a title like `CartPole-v1 · ppo`, or the options that distinguish this group, such as `max lag 0`."""
-    if not differing:
-        return f"{options['environment']} · {str(options.get('algo', '')).rpartition(':')[2].removesuffix('Config')}"
+def _title(options: Mapping[str, Any], names: Sequence[str], several_environments: bool) -> str:
+    """Return the options that distinguish a group, such as `max lag 0`, or a title like `CartPole-v1 · ppo`."""
+    algorithm = _last(str(options.get("algo", "")), ":").removesuffix("Config")
+    if not names:
+        return algorithm if several_environments else f"{options['environment']} · {algorithm}"
     parts = []
-    for name in differing:
-        value = options.get(name)
-        parts.append(
-            str(value) if name in ("environment", "algo") else f"{name.rpartition('.')[2].replace('_', ' ')} {value}"
-        )
+    for name in names:
+        value = shown_value(options.get(name))
+        parts.append(algorithm if name == "algo" else f"{_last(name).replace('_', ' ')} {value}")
     return ", ".join(parts)
+
+
+def shown_value(value: Any) -> str:
+    """Format the value of an option for labels, with six digits."""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

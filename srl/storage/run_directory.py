@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
+import contextlib
 import json
-import os
 import re
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,14 +15,20 @@ from typing import Any
 
 import msgspec
 
+from srl.api.lanes import LanesConfig
 from srl.api.status import RunStatus
-from srl.base.config import is_config
+from srl.base.config import TrustCode, from_file, is_config, parse_json
 from srl.base.errors import nearest
-from srl.base.files import explain_os_error, write_whole
+from srl.base.files import explain_os_error, read_regular, write_whole
+from srl.base.object_names import load_part
+from srl.storage.machine import describe_machine
+from srl.storage.run_ownership import Owned, Ownership, acquire
+from srl.storage.signatures import is_own, sign
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 LATEST = "latest"
 CONFIG_KEYS = ("environment", "lanes", "options", "policies")  # keys that a run's config must have
+MAX_CONFIG_BYTES = 16 << 20
 GROUP = "group.json"  # file that marks a directory of related runs, such as those of a seed sweep
 
 
@@ -46,7 +51,10 @@ class RunDirectory:
     path: Path
 
     config = _Inside("config.json")
-    metrics = _Inside("metrics.jsonl")
+    metrics = _Inside("metrics.jsonl")  # one row per update
+    episodes = _Inside("episodes.bin")  # every episode
+    system = _Inside("system.jsonl")  # speed and workers, one row about every second
+    machine = _Inside("machine.json")  # versions and hardware
     journal = _Inside("journal.jsonl")  # one line per update, with `--journal`
     status = _Inside("status.json")  # written when the run ends
     controller = _Inside("controller.json")  # for a takeover by another controller
@@ -63,33 +71,52 @@ class RunDirectory:
         return self.logs / f"{slug(worker)}.log"
 
     @contextmanager
-    def locked(self, patience: float = 0.0) -> Iterator[None]:
-        """Prevent other processes from running in this directory. The kernel releases the lock if this process dies.
-        Waits up to `patience` seconds for another process to release the lock."""
-        deadline = time.monotonic() + patience
-        with _explained(self.path, "open"):
-            descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    def locked(self, patience: float = 0.0, force: bool = False) -> Iterator[Ownership]:
+        """Keep all other processes, also on hosts that share the file system, from running in this directory.
+
+        Waits up to `patience` seconds for the other process to end; with `force`, takes the directory from it then."""
         try:
-            while True:
-                try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError as error:
-                    if time.monotonic() >= deadline:
-                        raise RunDirectoryError(
-                            f"{self.name} is already running in {self.path}; see it with `srl ps`, stop it with "
-                            f"`srl stop {self.name}`"
-                        ) from error
-                    time.sleep(0.5)
-            yield
+            with _explained(self.path, "lock"):
+                ownership = acquire(self.path, patience, force)
+        except Owned as error:
+            where = "" if error.owner is None or error.owner.is_local else f" on host {error.owner.host}"
+            raise RunDirectoryError(
+                f"{self.name} is already running{where} in {self.path}; see it with `srl ps`, stop it with "
+                f"`srl stop {self.name}`"
+            ) from error
+        try:
+            yield ownership
         finally:
-            os.close(descriptor)
+            ownership.release()
 
     def write_config(self, data: Any) -> None:
         """Write plain data, as returned by `srl.base.config.to_data`."""
-        text = json.dumps(data, indent=2, allow_nan=False) + "\n"
+        content = (json.dumps(data, indent=2, allow_nan=False) + "\n").encode()
         with _explained(self.config, "write"):
-            write_whole(self.config, text.encode(), sync=True)
+            write_whole(self.config, content, sync=True)
+        sign(self.config, content)
+
+    def load_config(self, trust_code: TrustCode = False, writing: bool = False) -> dict[str, Any]:
+        """Return the config with its `lanes` and `options` rebuilt, importing nothing but SRL unless the user started
+        this run or trusts its code. Raises RunDirectoryError if this is not the config of a run, and UntrustedCode.
+
+        With `writing`, a run of someone else must not contain symbolic links, through which it could write elsewhere.
+        """
+        config: dict[str, Any] = self.read_config()
+        trusted = trust_code or is_own(self.config, self._content())
+        if (
+            writing
+            and trusted is not True
+            and (link := next((p for p in self.path.rglob("*") if p.is_symlink()), None))
+        ):
+            raise RunDirectoryError(
+                f"{link} is a symbolic link in a run that you did not start; remove it, or add --trust-code"
+            )
+        kinds = {"lanes": LanesConfig, "options": load_part("train-options"), "environment": str}
+        kinds["sizes"] = Mapping[str, int]
+        if not isinstance(config["policies"], dict):
+            raise RunDirectoryError(f"{self.config}: policies must be described by name")
+        return config | from_file({"sizes": {}, **config}, kinds, str(self.config), trusted)
 
     def read_config(self) -> Any:
         """Return the config of an SRL run. Raises RunDirectoryError if another program wrote config.json."""
@@ -101,17 +128,32 @@ class RunDirectory:
             raise RunDirectoryError(f"{self.config} was not written by a run of SRL, or was changed since: {what}")
         return config
 
+    def write_machine(self, version: str) -> None:
+        """Write what the run is made with. A full disk loses it."""
+        with contextlib.suppress(OSError):
+            write_whole(self.machine, (json.dumps(describe_machine(version), indent=2) + "\n").encode())
+
+    def read_machine(self) -> dict[str, str]:
+        """Return what the run was made with; empty if that is not known."""
+        try:
+            found = parse_json(self.machine.read_bytes(), str(self.machine))
+        except (OSError, ValueError):
+            return {}
+        return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
+
     def read_raw_config(self) -> dict[str, Any]:
         """Return config.json without checking its keys: other programs may write one to have their curves plotted."""
-        with _explained(self.config, "read"):
-            content = self.config.read_bytes()
         try:
-            config = json.loads(content)
+            config = parse_json(self._content(), str(self.config))
         except ValueError as error:
-            raise RunDirectoryError(f"{self.config} is not valid JSON ({error}); restore it from a copy") from error
+            raise RunDirectoryError(f"{error}; restore it from a copy") from error
         if not isinstance(config, dict):
             raise RunDirectoryError(f"{self.config} must contain the options of a run, found a {type(config).__name__}")
         return config
+
+    def _content(self) -> bytes:
+        with _explained(self.config, "read"):
+            return read_regular(self.config, MAX_CONFIG_BYTES)
 
     def write_status(self, status: RunStatus) -> None:
         with _explained(self.status, "write"):
@@ -125,10 +167,10 @@ class RunDirectory:
     def read_status(self) -> RunStatus | None:
         """Return the run's final status, or None if it never ran, is running, or was killed."""
         try:
-            return msgspec.json.decode(self.status.read_bytes(), type=RunStatus)
+            return msgspec.json.decode(read_regular(self.status, MAX_CONFIG_BYTES), type=RunStatus)
         except FileNotFoundError:
             return None
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
             raise RunDirectoryError(f"{self.status} is not the status of a run: {error}; remove it") from error
 
     @property
@@ -208,17 +250,14 @@ def open_directory(path: Path) -> RunDirectory:
     return RunDirectory(path)
 
 
-def create_group(root: Path, name: str, description: Any) -> Path:
-    """Create the directory `root/name` for related runs, with a description for :func:`read_group`."""
-    path = root.expanduser().resolve() / check_name(name)
+def write_group(path: Path, description: Any) -> None:
+    """Write the description of a directory of related runs for :func:`read_group`, creating the directory."""
+    check_name(path.name)
+    content = (json.dumps(description, indent=2) + "\n").encode()
     with _explained(path, "create"):
-        root.expanduser().mkdir(parents=True, exist_ok=True)
-        try:
-            path.mkdir()
-        except FileExistsError as error:
-            raise RunDirectoryError(f"{path} exists; choose another --name") from error
-        write_whole(path / GROUP, (json.dumps(description, indent=2) + "\n").encode())
-    return path
+        path.mkdir(parents=True, exist_ok=True)
+        write_whole(path / GROUP, content, sync=True)
+    sign(path / GROUP, content)
 
 
 def find_group(what: str | Path, root: Path) -> Path | None:
@@ -227,12 +266,14 @@ def find_group(what: str | Path, root: Path) -> Path | None:
     return found[0] if found else None
 
 
-def read_group(path: Path) -> Any:
-    """Return the description of a run group."""
+def read_group(path: Path) -> tuple[Any, bool]:
+    """Return the description of a run group, and whether the user of this process created the group."""
+    file = path / GROUP
     try:
-        return json.loads((path / GROUP).read_text())
+        content = read_regular(file, MAX_CONFIG_BYTES)
+        return parse_json(content, str(file)), is_own(file, content)
     except (OSError, ValueError) as error:
-        raise RunDirectoryError(f"{path / GROUP} cannot be read: {error}") from error
+        raise RunDirectoryError(f"{file} cannot be read: {error}") from error
 
 
 def all_runs(root: Path) -> list[RunDirectory]:

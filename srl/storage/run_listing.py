@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from srl.storage.run_directory import RunDirectory, RunDirectoryError, all_runs
+from srl.storage.curves import window_means
+from srl.storage.run_directory import RunDirectory, all_runs
+from srl.storage.run_ownership import is_owned
 
 CLUSTER = "cluster"  # folder of a run submitted to Slurm, with its `job` and, once it has ended, `outcome.json`
-POLICY_RETURN = re.compile("episodes/([^/]+)/return_mean")
-TAIL_BYTES = 1 << 16  # number of bytes read from the end of the metrics to find the last line
+RETURN, EVALUATED = "return", "eval/return"
+TAIL_BYTES = 1 << 16  # number of bytes read from the end of the metrics to find the last rows
 
 
 class _PolicyResult(msgspec.Struct):
@@ -55,10 +56,12 @@ def _listed(run: RunDirectory) -> ListedRun:
         when, returns = _changed(run.status), {name: policy.return_mean for name, policy in end.policies.items()}
         returns = returns if len(returns) > 1 else {}
         return ListedRun(run.name, end.state, end.steps, end.return_mean, when, str(run.path), returns)
-    last = _last_record(run.metrics)
-    state = "running" if _is_locked(run) else _state_in_slurm(run) or "killed"
-    steps, mean = last.get("step", 0), last.get("episodes/return_mean")
-    returns = {match[1]: last[name] for name in last if (match := POLICY_RETURN.fullmatch(name))}
+    rows = _last_rows(run.metrics)
+    state = "running" if is_owned(run.path) else _state_in_slurm(run) or "killed"
+    steps = rows[-1]["step"] if rows else 0
+    returns = {name: _recent(rows, name) for row in rows for name in row if name.rpartition("/")[2] == RETURN}
+    returns = {name.removesuffix(f"/{RETURN}"): v for name, v in returns.items() if not name.endswith(EVALUATED)}
+    mean = returns.pop(RETURN, None)
     when = max(_changed(run.config), _changed(run.metrics))
     return ListedRun(run.name, state, steps, mean, when, str(run.path), returns)
 
@@ -79,14 +82,6 @@ def _state_in_slurm(run: RunDirectory) -> str:
     return "submitted" if (run.path / CLUSTER / "job").exists() else ""
 
 
-def _is_locked(run: RunDirectory) -> bool:
-    try:
-        with run.locked():
-            return False
-    except RunDirectoryError:
-        return True
-
-
 def _changed(path: Path) -> float:
     try:
         return path.stat().st_mtime
@@ -94,19 +89,25 @@ def _changed(path: Path) -> float:
         return 0.0
 
 
-def _last_record(path: Path) -> dict[str, Any]:
-    """Return the last complete record of a file whose writer is active or was killed; empty if there is none."""
+def _recent(rows: list[dict[str, Any]], name: str) -> float:
+    """Return a mean over the last episodes."""
+    return window_means([row for row in rows if row.get(name) is not None], name)[-1]
+
+
+def _last_rows(path: Path) -> list[dict[str, Any]]:
+    """Return the last complete rows of a file whose writer is active or was killed."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
             lines = file.read().splitlines()
     except OSError:
-        return {}
-    for line in reversed(lines):
+        return []
+    rows = []
+    for line in lines:
         try:
-            record = json.loads(line)
+            row = json.loads(line)
         except ValueError:
             continue
-        if isinstance(record, dict):
-            return record
-    return {}
+        if isinstance(row, dict) and "step" in row:
+            rows.append(row)
+    return rows

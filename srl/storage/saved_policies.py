@@ -7,13 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from srl.api.algorithm import AlgorithmConfig
 from srl.api.spaces import Space
-from srl.base.config import from_data
+from srl.base.config import TrustCode, from_file
 from srl.base.errors import did_you_mean, nearest
 from srl.base.tree import Array
 from srl.storage import ROOT, checkpoints, run_directory
 from srl.storage.run_directory import RunDirectory
+
+PARTS_OF_A_POLICY = {"algorithm": AlgorithmConfig, "observation": Space, "action": Space}
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,10 @@ def find_checkpoint(path: str | Path, checkpoint: str | int | Path) -> Path:
 
 
 def choose_checkpoint(run: RunDirectory, which: str | int | Path) -> Path:
-    """Return a run's checkpoint: `latest`, `best`, a number of steps, or a path. Raises ValueError if unknown."""
+    """Return a run's checkpoint: `latest`, `best`, a name, a number of steps, or a path, which may be outside the run.
+    Raises ValueError if it is unknown."""
+    if checkpoints.is_checkpoint(Path(str(which))):
+        return Path(str(which))
     known = checkpoints.checkpoints(run.checkpoints)
     if not known:
         raise FileNotFoundError(f"{run.path} has no checkpoint yet")
@@ -45,10 +52,13 @@ def choose_checkpoint(run: RunDirectory, which: str | int | Path) -> Path:
     if which == "best":
         return checkpoints.latest(run.checkpoints / checkpoints.BEST) or checkpoints.best_of(known) or known[-1]
     if isinstance(which, Path) or not str(which).isdigit():
-        path = Path(str(which))
+        names = {path.name: path for path in known}
+        path = names.get(str(which), Path(str(which)))
         if not path.exists():
-            close = did_you_mean(str(which), ("latest", "best"))
-            raise ValueError(f"no checkpoint '{which}'{close or '.'} Use latest, best, a number of steps, or a path")
+            close = did_you_mean(str(which), ("latest", "best", *names))
+            raise ValueError(
+                f"no checkpoint '{which}'{close or '.'} Use latest, best, a name, a number of steps, or a path"
+            )
         return path
     steps = {checkpoints.step_of(path): path for path in known}
     if int(which) not in steps:
@@ -57,15 +67,36 @@ def choose_checkpoint(run: RunDirectory, which: str | int | Path) -> Path:
     return steps[int(which)]
 
 
-def read_policy(source: Path, policy: str = "", or_only: bool = False) -> SavedPolicy:
-    """Read a policy from a checkpoint (default: the first). With `or_only`, a single policy may have any name."""
+def read_policy(source: Path, policy: str = "", or_only: bool = False, trust_code: TrustCode = False) -> SavedPolicy:
+    """Read a policy from a checkpoint, by default its only one. With `or_only`, a single policy may have any name.
+
+    Imports nothing but SRL unless the user's own run wrote the checkpoint or the user trusts its code; otherwise raises
+    UntrustedCode.
+    """
+    name, described, parameters, metadata = _find_policy(source, policy, or_only)
+    trusted = trust_code or checkpoints.is_own(source)
+    parts = from_file(described, PARTS_OF_A_POLICY, f"{source}, policy {name!r}", trusted)
+    return SavedPolicy(name, **parts, parameters=parameters, metadata=metadata)
+
+
+def read_parameters(source: Path, policy: str) -> Array:
+    """Read only the parameters of a policy, as for :func:`read_policy` with `or_only`."""
+    return _find_policy(source, policy, or_only=True)[2]
+
+
+def _find_policy(source: Path, policy: str, or_only: bool) -> tuple[str, Mapping[str, Any], Array, Mapping[str, Any]]:
+    """Return the name of a policy, its description, its parameters and its metadata."""
     arrays, metadata = checkpoints.read(source)
     described = checkpoints.policies_in(source, metadata)
+    if not policy and len(described) > 1:
+        raise ValueError(f"{source} has several policies; choose one: {', '.join(described)} (`policy`, --policy)")
     name = policy or next(iter(described))
     if name not in described and or_only and len(described) == 1:
         name = next(iter(described))
     if name not in described:
         others = f"; it has {', '.join(described)}"
         raise ValueError(f"{source} has no policy {name!r}{nearest(name, described) or others}")
-    parts = {part: from_data(described[name][part]) for part in ("algorithm", "observation", "action")}
-    return SavedPolicy(name, **parts, parameters=arrays[f"{name}/parameters"], metadata=metadata["policies"][name])
+    parameters = arrays.get(f"{name}/parameters")
+    if parameters is None or parameters.ndim != 1 or parameters.dtype != np.float32:
+        raise checkpoints.CheckpointError(f"{source} has no parameters of the policy {name!r}")
+    return name, described[name], parameters, metadata["policies"][name]

@@ -1,4 +1,4 @@
-"""Sinks for metric services (W&B and MLflow), which are imported only when used. Each sink has its own thread."""
+"""The sinks of a run by name. Metric services (W&B and MLflow) are imported only when used."""
 
 from __future__ import annotations
 
@@ -6,21 +6,19 @@ import importlib.util
 import json
 import math
 import os
-import queue
-import threading
+import traceback
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from srl.api.status import MetricSink
 from srl.base.errors import nearest
+from srl.base.files import Losses
 from srl.base.object_names import load_object
 from srl.storage.curves import flat_options
-from srl.storage.metric_sinks import JsonLinesSink, MetricSinks, NamedSink, TensorboardSink
+from srl.storage.metric_rows import RowReader
+from srl.storage.metric_sinks import CLOSE_SECONDS, SinkThread, TensorboardSink
 from srl.storage.run_directory import RunDirectory
 
-CLOSE_SECONDS = 20.0
-PENDING = 1000
 EXTRAS = {"wandb": "wandb", "mlflow": "mlflow"}  # name of a sink -> package that it needs
 NAMES = ("tensorboard", *EXTRAS)
 HINTS = {
@@ -41,76 +39,47 @@ def check_sinks(names: Sequence[str]) -> None:
                 f"{nearest(name, NAMES)}"
             )
         elif name in EXTRAS and importlib.util.find_spec(EXTRAS[name]) is None:
-            raise ImportError(f'the sink {name} needs the package {EXTRAS[name]}; pip install "srl[{name}]"')
+            raise ImportError(f'the sink {name} needs the package {EXTRAS[name]}; pip install "srl-rl[{name}]"')
 
 
-def sinks_of(run: RunDirectory, names: Sequence[str] = ("tensorboard",), **options: Any) -> MetricSinks:
-    """Return the named sinks and the one for metrics.jsonl, which every run has."""
-    kinds: dict[str, Callable[[RunDirectory], MetricSink]] = {"wandb": WandbSink, "mlflow": MlflowSink}
-    sinks: list[NamedSink] = [JsonLinesSink(run.metrics)]
-    for name in names:
-        if name == "tensorboard":
-            sinks.append(TensorboardSink(run.tensorboard))
-        else:
-            kind = kinds[name] if name in kinds else load_object(name)
-            sinks.append(BackgroundSink(partial(kind, run), name, HINTS.get(name, "")))
-    return MetricSinks(sinks, **options)
-
-
-class BackgroundSink:
-    """Runs a slow sink in a thread, so that an unresponsive server does not block supervision.
-
-    The thread creates the sink at the first record. When the queue is full, the oldest record is dropped. Errors in the
-    sink are raised by the next `write`.
-    """
+class Sinks:
+    """The sinks of a run, each fed by its own thread from metrics.jsonl and system.jsonl."""
 
     def __init__(
-        self, make: Callable[[], MetricSink], name: str, hint: str = "", close_seconds: float = CLOSE_SECONDS
+        self,
+        run: RunDirectory,
+        names: Sequence[str],
+        losses: Losses | None = None,
+        warn: Callable[[str], object] = print,
     ) -> None:
-        self.name, self.hint = name, hint
-        self._make = make
-        self._close_seconds = close_seconds
-        self._pending: queue.Queue[tuple[int, dict[str, float], float] | None] = queue.Queue(PENDING)
-        self._thread: threading.Thread | None = None
-        self._error: Exception | None = None
+        """Make the user's own sinks now, so that their errors end the command, and all others in their threads."""
+        makers = {name: _maker(run, name, losses) for name in names}
+        # A resumed run continues its files, whose rows so far the sinks have.
+        ends = {path: path.stat().st_size if path.exists() else 0 for path in (run.metrics, run.system)}
+        self._threads: list[SinkThread] = []
+        for name, make in makers.items():
+            readers = [RowReader(path, end) for path, end in ends.items()]
+            self._threads.append(SinkThread(name, make, readers, warn, HINTS.get(name, "")))
 
-    def write(self, step: int, metrics: Mapping[str, float], wall: float) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="metrics", daemon=True)
-            self._thread.start()
-        if self._pending.full():
-            self._pending.get_nowait()
-        self._pending.put_nowait((step, dict(metrics), wall))
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
+    def close(self, seconds: float = CLOSE_SECONDS) -> dict[str, int]:
+        """Give the sinks some time for the rows that they lack. Return the number of rows that each of them lost."""
+        for thread in self._threads:
+            thread.finish(seconds)
+        lost = {thread.name: thread.close() for thread in self._threads}
+        self._threads = []
+        return {name: count for name, count in lost.items() if count}
 
-    def close(self) -> None:
-        """Write the queued records, waiting at most `close_seconds`."""
-        if self._thread is None:
-            return
-        if self._pending.full():
-            self._pending.get_nowait()
-        self._pending.put_nowait(None)
-        self._thread.join(self._close_seconds)
-        if self._thread.is_alive():
-            raise TimeoutError(f"it did not accept the last metrics within {self._close_seconds:.0f} s")
-        if self._error is not None:
-            raise self._error
 
-    def _work(self) -> None:
-        sink: MetricSink | None = None
-        while (record := self._pending.get()) is not None:
-            try:
-                sink = self._make() if sink is None else sink
-                sink.write(*record)
-            except Exception as error:  # raised by the next write: the run continues
-                self._error = error
-        try:
-            if sink is not None:
-                sink.close()
-        except Exception as error:
-            self._error = error
+def _maker(run: RunDirectory, name: str, losses: Losses | None) -> Callable[[], MetricSink]:
+    if name == "tensorboard":
+        return lambda: TensorboardSink(run.tensorboard, losses, flat_options(run.read_raw_config()), run.read_machine())
+    if name in EXTRAS:
+        return lambda: WandbSink(run) if name == "wandb" else MlflowSink(run)
+    try:
+        made: MetricSink = load_object(name)(run.path)
+    except Exception as error:
+        raise ValueError(f"the sink {name} could not be made:\n{traceback.format_exc()}") from error
+    return lambda: made
 
 
 class WandbSink:
@@ -125,7 +94,7 @@ class WandbSink:
             dir=str(run.path),
             id=_saved_id(run, "wandb"),
             resume="allow",
-            config=run.read_raw_config(),
+            config={**flat_options(run.read_raw_config()), "system": run.read_machine()},
             settings=wandb.Settings(silent=True, console="off"),
         )
         _save_id(run, "wandb", str(self._run.id))
@@ -149,17 +118,20 @@ class MlflowSink:
         self._client = MlflowClient()
         config = run.read_raw_config()
         known = _saved_id(run, "mlflow")
-        self._id = known or self._create(run.name, config)
+        self._id = known or self._create(run, config)
         if known is not None:
             self._client.update_run(known, status="RUNNING")
         _save_id(run, "mlflow", self._id)
 
-    def _create(self, name: str, config: Mapping[str, Any]) -> str:
+    def _create(self, run: RunDirectory, config: Mapping[str, Any]) -> str:
         title = os.environ.get("MLFLOW_EXPERIMENT_NAME", str(config["environment"]))
         found = self._client.get_experiment_by_name(title)
         experiment = found.experiment_id if found is not None else self._client.create_experiment(title)
-        created = self._client.create_run(experiment, run_name=name)
-        for option, value in flat_options(config).items():
+        created = self._client.create_run(experiment, run_name=run.name)
+        for option, value in {
+            **flat_options(config),
+            **{f"system.{name}": value for name, value in run.read_machine().items()},
+        }.items():
             self._client.log_param(created.info.run_id, option, json.dumps(value)[:500])
         return str(created.info.run_id)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Union
 
+from srl.api.block import Episodes
 from srl.api.transport import Message
 
 
@@ -41,6 +42,7 @@ class Post(Message, frozen=True):
     block: int
     ticket: int
     sequence: int
+    episodes: Episodes | None = None
 
 
 class BlockDecline(Message, frozen=True):

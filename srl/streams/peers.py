@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -25,15 +25,29 @@ class PeerLink:
 LinkT = TypeVar("LinkT", bound=PeerLink)
 
 
-def connect_new_peers(
-    context: Context, prefix: str, remote: bool, known: Container[str], messages: Any, attach: Message, own: BlockMemory
-) -> list[tuple[str, str, Channel]]:
-    """Connect to the endpoints under `prefix` that are not `known`, and return their names, addresses and channels. The
-    first message on each channel is `attach`, with the `own` memory if the channel shares memory."""
-    found: list[tuple[str, str, Channel]] = []
+def connect_peers(
+    context: Context,
+    prefix: str,
+    remote: bool,
+    links: dict[str, LinkT],
+    kind: Callable[[str, str, Channel], LinkT],
+    lose: Callable[[LinkT], None],
+    messages: Any,
+    attach: Message,
+    own: BlockMemory,
+) -> None:
+    """Connect to the endpoints under `prefix` that are new or have another address, and add a link of this `kind` for
+    each. The first message on each channel is `attach`, with the `own` memory if the channel shares memory.
+
+    A name gets another address when its worker is replaced. The link to the old one is lost first: its channel may
+    still be open, because a frozen process, or a host that the controller has lost, does not close it.
+    """
     for name, address in context.names.lookup(prefix).items():
-        if name in known or address.startswith("tcp:") != remote:
+        link = links.get(name)
+        if address.startswith("tcp:") != remote or (link is not None and link.address == address):
             continue
+        if link is not None:
+            lose(link)
         try:
             channel = context.connect(address, messages)
         except ChannelClosed:
@@ -44,15 +58,7 @@ def connect_new_peers(
             channel.close()
             continue
         context.wake_on(channel)
-        found.append((name, address, channel))
-    return found
-
-
-def moved_peers(context: Context, prefix: str, links: Iterable[LinkT]) -> list[LinkT]:
-    """Return the links whose name now has another address, because the worker was replaced. The old channel may still
-    be open: a frozen process, or a host that the controller has lost, does not close it."""
-    addresses = context.names.lookup(prefix)
-    return [link for link in links if addresses.get(link.name, link.address) != link.address]
+        links[name] = kind(name, address, channel)
 
 
 def receive_attach(channel: Channel, kind: type[Message]) -> tuple[Any, Any] | None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from srl.api.block import Block, BlockMemory
+from msgspec import convert, to_builtins
+
+from srl.api.block import Block, BlockMemory, Episodes
 from srl.api.status import StreamStatus
 from srl.api.streams import PostedBlock
 from srl.api.transport import Channel, ChannelClosed
@@ -97,6 +99,14 @@ class Consumer:
 
     def _attach(self, link: _ProducerLink, message: AttachProducer, memory: Any) -> None:
         link.producer, link.incarnation = message.producer, message.incarnation
+        others = [other for other in self._links if other.producer == link.producer]
+        if any(other.incarnation > link.incarnation for other in others):
+            if memory is not None:
+                memory.close()
+            raise ChannelClosed(f"{link.producer} has been replaced")
+        for other in others:
+            if other.incarnation < link.incarnation:  # its channel may still be open, because its host is frozen
+                self._lose(other)
         if memory is not None:
             link.memory = BlockMemory(self._stream.spec, memory)
             memory.close()
@@ -109,7 +119,9 @@ class Consumer:
         link.tickets.remove(message.ticket)
         self._admission.arrived(message.ticket)
         oldest = int(block.version[:-1].min())
-        posted = PostedBlock(link.producer, message.sequence, message.ticket, oldest, block, link.incarnation)
+        posted = PostedBlock(
+            link.producer, message.sequence, message.ticket, oldest, block, link.incarnation, message.episodes
+        )
         self._queue.append((posted, link))
         self._posted += 1
         if self._stream.full == "drop_oldest" and len(self._queue) > self._stream.capacity * len(self._links):
@@ -217,7 +229,8 @@ class Consumer:
             for link in self._links
         ]
         queue = [
-            [p.producer, p.sequence, p.ticket, p.oldest_version, p.block.index, p.incarnation] for p, _ in self._queue
+            [p.producer, p.sequence, p.ticket, p.oldest_version, p.block.index, p.incarnation, to_builtins(p.episodes)]
+            for p, _ in self._queue
         ]
         fields = {
             "links": links,
@@ -242,11 +255,12 @@ class Consumer:
             restore_unread(link.channel, saved["unread"])
         self._links = [connected[saved["producer"]] for saved in fields["links"]]
         self._queue = []
-        for producer, sequence, ticket, oldest, index, incarnation in fields["queue"]:
+        for producer, sequence, ticket, oldest, index, incarnation, saved in fields["queue"]:
             link = connected[producer]
             assert link.memory is not None
             block = link.memory.blocks[index]
-            self._queue.append((PostedBlock(producer, sequence, ticket, oldest, block, incarnation), link))
+            episodes = convert(saved, Episodes | None)
+            self._queue.append((PostedBlock(producer, sequence, ticket, oldest, block, incarnation, episodes), link))
         self._next, self._waited = fields["next"], fields["waited"]
         self._posted, self._consumed, self._dropped = fields["counts"]
         self._admission.restore(fields["admission"])

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from srl.api.block import Block, BlockMemory
+from srl.api.block import Block, BlockMemory, Episodes
 from srl.api.streams import OpenBlock
 from srl.api.transport import ChannelClosed, Message
 from srl.api.worker import Context
@@ -22,14 +22,14 @@ from srl.streams.messages import (
     PushMessage,
     Release,
 )
-from srl.streams.peers import connect_new_peers, moved_peers, restore_unread, unread_messages
+from srl.streams.peers import connect_peers, restore_unread, unread_messages
 from srl.streams.routes import ROUTES, ConsumerLink
 
 if TYPE_CHECKING:
     from srl.streams.push import PushStream
 
 GRANTS_AHEAD = 1  # admissions requested in advance, so that the next block can start without a wait
-UNUSED_GRANT_POLLS = 64
+UNUSED_GRANT_POLLS = 4
 """Number of polls after which an unused admission is returned. This avoids a deadlock: the producer may be waiting for
 another stream, whose admission is held by a producer that waits for this one. Counted in polls, not in seconds, so that
 inline runs are reproducible."""
@@ -47,6 +47,9 @@ class Producer:
         self._shares = stream.route == "broadcast"  # several consumers may hold a block
         self.memory = BlockMemory.create(stream.name, stream.spec, num_open + stream.room + num_scratch)
         num_blocks = len(self.memory.blocks)
+        # With several consumers, each must be able to complete a batch while the others hold as much as they may.
+        others = 0 if self._shares else stream.consumers - 1
+        self._max_held = (num_blocks - num_scratch - stream.batch_blocks) // others if others else None
         self._attach = AttachProducer(context.worker_id.name, num_blocks, context.worker_id.incarnation)
         self._free = deque(range(num_blocks))  # the most recently used block comes first: it is still in the cache
         self._links: dict[str, ConsumerLink] = {}
@@ -84,13 +87,9 @@ class Producer:
             link.channel.send(BlockDecline(link.grants.popleft().ticket))
 
     def _connect(self) -> None:
-        stream = self._stream
-        for link in moved_peers(self._context, stream.prefix, self._links.values()):
-            self._lose(link)
-        for name, address, channel in connect_new_peers(
-            self._context, stream.prefix, stream.remote, self._links, PushMessage, self._attach, self.memory
-        ):
-            self._links[name] = ConsumerLink(name, address, channel)
+        stream, attach, memory = self._stream, self._attach, self.memory
+        prefix, remote, links = stream.prefix, stream.remote, self._links
+        connect_peers(self._context, prefix, remote, links, ConsumerLink, self._lose, PushMessage, attach, memory)
 
     def _ask(self) -> None:
         """Ask every consumer to admit as many blocks as this producer could start."""
@@ -115,7 +114,7 @@ class Producer:
     def open(self) -> OpenBlock | None:
         if not self._free:
             return None
-        links = self._choose(self._links.values())
+        links = self._choose(self._links.values() if self._max_held is None else self._not_ahead(self._max_held))
         if not links:
             return None
         min_version, tickets = 0, {}
@@ -128,6 +127,11 @@ class Producer:
         opened = self._open[index] = OpenBlock(self.memory.blocks[index], min_version, tickets)
         return opened
 
+    def _not_ahead(self, max_held: int) -> list[ConsumerLink]:
+        """Return the consumers that hold, or will get, fewer than `max_held` blocks."""
+        filling = Counter(name for opened in self._open.values() for name in opened.tickets)
+        return [link for link in self._links.values() if len(link.posted) + filling[link.name] < max_held]
+
     def open_blocks(self) -> Mapping[int, OpenBlock]:
         return self._open
 
@@ -137,7 +141,7 @@ class Producer:
         self._num_scratch -= 1
         return self.memory.blocks[self._free.pop()]
 
-    def post(self, opened: OpenBlock) -> None:
+    def post(self, opened: OpenBlock, episodes: Episodes | None = None) -> None:
         if not opened.alive:
             self.discard(opened)
             return
@@ -150,7 +154,7 @@ class Producer:
             link.posted.add(index)
         for link in receivers:
             arrays = () if link.channel.shares_memory else tuple(opened.block.arrays.values())
-            self._send(link, Post(index, opened.tickets.pop(link.name), self._sequence), arrays)
+            self._send(link, Post(index, opened.tickets.pop(link.name), self._sequence, episodes), arrays)
         if not receivers:
             self._free.appendleft(index)
         self._decline(opened)

@@ -17,7 +17,7 @@ from srl.base.meter import Meter, Phase
 from srl.base.state import State, pack, part, under, unpack
 from srl.base.tree import Array, from_leaves
 from srl.streams.messages import AttachClient, Relax, Reply, Request, RequestMessage
-from srl.streams.peers import PeerLink, connect_new_peers, moved_peers, restore_unread, unread_messages
+from srl.streams.peers import PeerLink, connect_peers, restore_unread, unread_messages
 from srl.streams.rows import (
     cells_from,
     decision_paths,
@@ -168,13 +168,9 @@ class Client:
                 self._lose(link)
 
     def _connect(self) -> None:
-        stream = self._stream
-        for link in moved_peers(self._context, stream.prefix, self._links.values()):
-            self._lose(link)
-        for name, address, channel in connect_new_peers(
-            self._context, stream.prefix, stream.remote, self._links, RequestMessage, self._attach, self._memory
-        ):
-            self._links[name] = _ServerLink(name, address, channel)
+        stream, attach, memory = self._stream, self._attach, self._memory
+        prefix, remote, links = stream.prefix, stream.remote, self._links
+        connect_peers(self._context, prefix, remote, links, _ServerLink, self._lose, RequestMessage, attach, memory)
 
     def poll(self) -> list[int]:
         answered: list[int] = []

@@ -16,6 +16,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+import srl
 from srl.base.files import explain_os_error
 from srl.storage import ROOT
 from srl.terminal.machine import Limits, limits, parent_death_signal_works, pidfd_works, shared_memory_works
@@ -23,6 +24,7 @@ from srl.terminal.machine import Limits, limits, parent_death_signal_works, pidf
 OK, WARN, FAIL = "ok", "warn", "fail"
 MARKS = {OK: ("✓", "green"), WARN: ("!", "yellow"), FAIL: ("✗", "bold red")}
 GIB = 2**30
+DISTRIBUTION = "srl-rl"  # `srl` on PyPI is another project
 BUNDLES = ("all", "dev")  # extras that only combine others
 
 
@@ -182,10 +184,12 @@ def _versions() -> Finding:
         except PackageNotFoundError:
             return f"{package} missing"
 
-    packages = [with_version(package) for package in ("srl", "torch", "gymnasium", "numpy")]
-    found = ", ".join([f"Python {platform.python_version()}", *packages, f"Linux {platform.release()}"])
-    missing = any(package.endswith("missing") for package in packages[1:])
-    return _finding("versions", found, (missing, FAIL, "pip install srl"))
+    packages = [with_version(package) for package in ("torch", "gymnasium", "numpy")]
+    found = ", ".join(
+        [f"Python {platform.python_version()}", f"srl {srl.__version__}", *packages, f"Linux {platform.release()}"]
+    )
+    missing = any(package.endswith("missing") for package in packages)
+    return _finding("versions", found, (missing, FAIL, "pip install srl-rl"))
 
 
 def _torch(machine: Limits) -> list[Finding]:
@@ -212,7 +216,7 @@ def _extras() -> list[Finding]:
     findings = [Finding("extras", OK, ", ".join(complete) or "none")]
     if lacking:
         listed = ", ".join(f"{extra} ({', '.join(extras[extra])})" for extra in lacking)
-        findings.append(Finding("other extras", OK, listed, "to install one: pip install 'srl[NAME]'"))
+        findings.append(Finding("other extras", OK, listed, "to install one: pip install 'srl-rl[NAME]'"))
     return findings
 
 
@@ -227,7 +231,7 @@ def _num_actors(machine: Limits) -> int:
     return max(1, int(machine.cores) - 1)
 
 
-def extras_of(package: str = "srl") -> dict[str, list[str]]:
+def extras_of(package: str = DISTRIBUTION) -> dict[str, list[str]]:
     """Return each extra's missing packages, such as `ale-py` or `mujoco>=3.4 (3.2 is installed)`."""
     names = metadata(package).get_all("Provides-Extra") or []
     return {name: sorted(set(_missing(package, name))) for name in sorted(names) if name not in BUNDLES}

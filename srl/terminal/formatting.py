@@ -15,9 +15,9 @@ def count(number: int) -> str:
     return f"{number:,}"
 
 
-def plural(number: int, noun: str) -> str:
+def plural(number: int, noun: str, ending: str = "s") -> str:
     """Format as `1 update` or `2,000 updates`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    return f"{number:,} {noun}{'' if number == 1 else ending}"
 
 
 def rate(per_second: float) -> str:
@@ -55,8 +55,29 @@ def figure(number: float | None) -> str:
     return f"{number:,.0f}" if size >= 10_000 else f"{number:,.1f}" if size >= 9.995 else f"{number:.2f}"
 
 
+def estimate(number: float, interval: float) -> str:
+    """Format a mean and the half-width of its interval with the digits that the interval justifies: `0.482 ± 0.012`.
+    Without a finite interval, format only the mean."""
+    if not math.isfinite(interval):
+        return figure(number)
+    if interval > 0:
+        decimals = max(0, min(6, 1 - math.floor(math.log10(interval))))
+    else:
+        decimals = max(1, min(6, 2 - math.floor(math.log10(abs(number) or 1.0))))
+    return f"{number:,.{decimals}f} ± {interval:,.{decimals}f}"
+
+
 def return_of(status: RunStatus) -> str:
     return returns(status.return_mean, {name: policy.return_mean for name, policy in status.policies.items()})
+
+
+def first_facts(facts: Mapping[str, float], limit: int) -> list[tuple[str, float]]:
+    """Return up to `limit` statistics of episodes, success first."""
+    return sorted(facts.items(), key=lambda fact: (fact[0] != "is_success", fact[0]))[:limit]
+
+
+def has_return(status: RunStatus) -> bool:
+    return status.return_mean is not None or any(one.return_mean is not None for one in status.policies.values())
 
 
 def returns(mean: float | None, by_policy: Mapping[str, float | None]) -> str:

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from srl.api.status import RunStatus, StreamStatus, WorkerStatus
 from srl.terminal.drawing import bar, braille, split
-from srl.terminal.formatting import count, duration, figure, percent, rate, short
+from srl.terminal.formatting import count, duration, figure, first_facts, percent, rate, short
 
 PHASES = {
     "env": "green",
@@ -20,6 +20,7 @@ PHASES = {
 }
 STATES = {"running": "green", "finished": "bold green", "stopped": "yellow", "failed": "bold red"}
 LEFT = 32  # columns for the figures to the left of the curve
+SHOWN_FACTS = 3  # statistics of the environment in the view
 LABEL = 11
 MAX_LABEL = 22
 MAX_CURVES = 3
@@ -89,7 +90,8 @@ def _summary(status: RunStatus) -> list[Text]:
     lag_style = "bold red" if status.lag_max > status.max_lag else ""
     rows = [
         *_returns(status),
-        ("length", figure(status.length_mean), ""),
+        *([("length", figure(status.length_mean), "")] if len(status.policies) <= 1 else []),
+        *[(name, figure(value), "") for name, value in first_facts(status.facts, SHOWN_FACTS)],
         ("episodes", count(status.episodes), ""),
         ("env", rate(status.env_fps), "bold"),
         ("train", rate(status.train_fps), "bold"),
@@ -99,6 +101,8 @@ def _summary(status: RunStatus) -> list[Text]:
     failures = [f"{status.restarts} workers"] if status.restarts else []
     failures += [f"{status.lane_failures} lanes"] if status.lane_failures else []
     rows.append(("failures", ", ".join(failures) or "none", "bold yellow" if failures else "dim"))
+    if status.refused:
+        rows.append(("refused", f"{count(sum(status.refused.values()))} connections", "bold yellow"))
     return [_fit(_labeled(label, value, style), LEFT - 1) for label, value, style in rows]
 
 

@@ -8,13 +8,15 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from srl.api.status import EvaluationStatus, RunStatus
+from srl.api.status import EvaluationStatus, RunStatus, describe_refused
 from srl.base.errors import in_one_line
+from srl.base.files import describe_losses
 from srl.storage import checkpoints
 from srl.terminal.drawing import sparkline
-from srl.terminal.formatting import count, duration, figure, plural, rate, relative_path
+from srl.terminal.formatting import count, duration, figure, first_facts, has_return, plural, rate, relative_path
 
 LABEL = 14
+SHOWN_FACTS = 6  # statistics of the environment in the report; metrics.jsonl has all of them
 HEADLINES = {
     "finished": ("finished", "bold green"),
     "stopped": ("stopped early", "bold yellow"),
@@ -61,7 +63,12 @@ def _results(status: RunStatus) -> dict[str, str]:
             rows[f"return {name}"] = _return(policy.return_mean, policy.return_curve)
     elif status.return_mean is not None:
         rows["return"] = _return(status.return_mean, status.return_curve)
+    elif status.updates and not status.episodes:
+        rows["return"] = "none: no episode has ended"
     for name, policy in status.policies.items():
+        if policy.facts:
+            means = ", ".join(f"{fact} {figure(mean)}" for fact, mean in first_facts(policy.facts, SHOWN_FACTS))
+            rows[f"episodes {name}" if several else "episodes"] = f"{means}  (means of 100)"
         if policy.evaluation is not None:
             rows[f"eval {name}" if several else "evaluation"] = _evaluation(policy.evaluation)
     steps = count(status.steps)
@@ -77,6 +84,13 @@ def _results(status: RunStatus) -> dict[str, str]:
     rows["speed"] = f"{rate(trained / training if training > 0 else 0.0)} trained"
     if status.restarts or status.lane_failures:
         rows["failures"] = f"{plural(status.restarts, 'worker restart')}, {plural(status.lane_failures, 'failed lane')}"
+    if status.losses:
+        rows["not recorded"] = f"{describe_losses(status.losses)} (disk errors)"
+    if status.lost_rows:
+        lost = ", ".join(f"{plural(rows, 'row')} by {sink}" for sink, rows in status.lost_rows.items())
+        rows["not accepted"] = f"{lost}; metrics.jsonl has them"
+    if status.refused:
+        rows["refused"] = describe_refused(status.refused)
     return rows
 
 
@@ -106,7 +120,7 @@ def _next_commands(status: RunStatus) -> dict[str, str]:
         resume = {"train longer" if done else "resume": f"srl resume {run}{steps}"}
         use = {"evaluate": f"srl eval {run}", "record video": f"srl record {run}"}
         commands |= {**use, **resume} if status.state == "finished" else {**resume, **use}
-    if status.return_mean is not None:
+    if has_return(status):
         commands["plot curves"] = f"srl plot {run}"
     return commands
 

@@ -1,4 +1,4 @@
-"""Tables for `srl ps`, sweeps, graphs and `srl check-algo`."""
+"""Tables for `srl ps`, graphs and `srl check-algo`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from rich.text import Text
 
 from srl.api.experiment import Experiment
 from srl.api.status import RunStatus
-from srl.base.statistics import Mean
 from srl.storage.run_listing import ListedRun
-from srl.terminal.formatting import count, duration, figure, percent, rate, relative_path, return_of, returns
+from srl.terminal.formatting import count, duration, percent, rate, relative_path, return_of, returns
 from srl.terminal.frame import STATES, stacked
 
 BAR = 16
@@ -31,20 +30,6 @@ def ps_table(runs: Sequence[RunStatus]) -> RenderableType:
             lines = [Text().append(f"{label:<12}", "dim").append(value) for label, value in rows.items() if value]
             parts += [Text(), _workers(status), *lines]
     return Group(*parts)
-
-
-def sweep_table(statuses: Mapping[int, RunStatus], means: Mapping[str, Mean]) -> RenderableType:
-    """Return a table with one row per seed, and each policy's mean return with its confidence interval."""
-    table = _table(">SEED", "STATE", ">STEPS", ">RETURN", ">TIME")
-    for seed, status in statuses.items():
-        state = Text(status.state, STATES.get(status.state, "yellow"))
-        table.add_row(str(seed), state, count(status.steps), return_of(status), duration(status.elapsed))
-    lines = []
-    for policy, mean in means.items():
-        interval = f" ± {figure(mean.interval)} (95 % confidence interval over {mean.count} seeds)"
-        name = f" {policy}" if len(means) > 1 else ""
-        lines.append(Text(f"return{name} {figure(mean.value)}{interval if mean.count > 1 else ''}", "bold"))
-    return Group(table, Text(), *lines)
 
 
 def list_of_runs(runs: Sequence[ListedRun]) -> Text:

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from rich.console import Console
 from rich.live import Live
 
 from srl.api.status import RunStatus
 from srl.base.clock import Clock, SystemClock
-from srl.terminal.formatting import count, duration, figure, percent, rate, return_of, short
+from srl.terminal.formatting import count, duration, figure, has_return, percent, rate, return_of, short
 from srl.terminal.frame import frame, remaining
+from srl.terminal.notebook import in_notebook, status_html
 from srl.terminal.report import print_report
 
 logger = logging.getLogger(__name__)
+
+
+class RunConsole(Console):
+    """A console for a run, which continues without output when its reader is gone, such as `head` in a pipe."""
+
+    def on_broken_pipe(self) -> None:
+        """Discard all further output, where rich would end the process."""
+        self.quiet = True
+        discard = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(discard, self.file.fileno())
+        os.close(discard)
 
 
 class View:
@@ -87,7 +102,7 @@ class LogView(View):
     def _show(self, status: RunStatus) -> None:
         self._print(log_line(status))
         diagnosis = (status.bottleneck, status.advice)
-        if status.bottleneck and _kind(diagnosis) != _kind(self._diagnosis):
+        if status.advice and _kind(diagnosis) != _kind(self._diagnosis):
             self._diagnosis = diagnosis
             self._print(f"{'':>7}  bottleneck {status.bottleneck}; try: {status.advice}")
 
@@ -96,8 +111,31 @@ class LogView(View):
         self._console.print(f"{name}{line}", markup=False, highlight=False, soft_wrap=True)
 
 
+class NotebookView(View):
+    """A cell output that `update` replaces in place."""
+
+    def __init__(self, interval: float = 0.5, clock: Clock | None = None) -> None:
+        super().__init__(Console(), interval, clock)
+        self._output: Any = None
+
+    def _show(self, status: RunStatus) -> None:
+        display: Any = importlib.import_module("IPython.display")
+        html = display.HTML(status_html(status))
+        if self._output is None:
+            self._output = display.display(html, display_id=True)
+        else:
+            self._output.update(html)
+
+    def show_last(self, status: RunStatus) -> None:
+        """Show the end of a run, whenever the last update was."""
+        self._next = float("-inf")
+        self.update(status)
+
+
 def view_for(console: Console, name_runs: bool = False) -> View:
-    """Return a live view for a terminal, a log view for anything else."""
+    """Return a live view for a terminal or a notebook, a log view for anything else."""
+    if in_notebook():
+        return NotebookView()
     live = console.is_terminal and not console.is_dumb_terminal
     return LiveView(console) if live else LogView(console, name_runs=name_runs)
 
@@ -110,7 +148,9 @@ def log_line(status: RunStatus) -> str:
     parts = [f"{duration(status.elapsed):>7}", steps]
     if status.state != "running":
         parts.insert(1, status.state)
-    if status.return_mean is not None:
+    if status.bottleneck and status.seconds_to_first_update is None:
+        parts.append(status.bottleneck)
+    if has_return(status):
         parts.append(f"return {return_of(status)}")
     for name, policy in status.policies.items():
         if (evaluation := policy.evaluation) is not None:
@@ -121,6 +161,8 @@ def log_line(status: RunStatus) -> str:
         parts.append(f"restarts {status.restarts}")
     if status.lane_failures:
         parts.append(f"failed lanes {status.lane_failures}")
+    if status.refused:
+        parts.append(f"refused connections {sum(status.refused.values())}")
     if left := remaining(status):
         parts.append(f"{left} left")
     return "  ".join(parts)
@@ -133,14 +175,16 @@ def watching(
     """Show a run from its first status to its final report.
 
     Yields two functions: call the first with every status, the second with the last one, which is reported on exit."""
-    console = console or Console()
+    console = console or RunConsole()
     view = view_for(console, name_runs)
     last: list[RunStatus] = []
     try:
         yield view.update, last.append
     finally:
         view.close()
-        if last:
+        if last and isinstance(view, NotebookView):
+            view.show_last(last[0])
+        elif last:
             print_report(console, last[0])
 
 

@@ -14,10 +14,11 @@ from srl.api.algorithm import AlgorithmConfig
 from srl.api.policy import Decision, Policy
 from srl.api.spaces import Discrete, MultiDiscrete, Space
 from srl.api.trainer import Trainer, TrainResult, Trajectory
+from srl.base.errors import raised
 from srl.base.state import NotResumable
 from srl.base.tree import Array, ArraySpec, Tree, leaves, map_tree
 from srl.environments.random_actions import random_actions
-from srl.testing.findings import Finding, Findings, check_sendable, raised
+from srl.testing.findings import Finding, Findings, check_sendable
 
 ROWS, LANES = 17, 8
 READ = "read srl/api/algorithm.py, srl/api/policy.py and srl/api/trainer.py, and docs/howto/algorithm.md"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
@@ -53,12 +52,6 @@ class Findings:
 
 def has_errors(findings: Sequence[Finding]) -> bool:
     return any(finding.severity == "error" for finding in findings)
-
-
-def raised(error: BaseException) -> str:
-    """Describe an exception and the line that raised it, for use in a finding."""
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{error!r} at {last.filename}:{last.lineno}"
 
 
 def check_sendable(findings: Findings, config: Any) -> None:

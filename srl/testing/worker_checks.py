@@ -9,10 +9,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from srl.api.worker import PollResult, Worker, WorkerConfig
+from srl.base.errors import raised
 from srl.base.tree import Array
 from srl.testing.contexts import World
 from srl.testing.env_checks.driver import DeadlineExceeded, deadline
-from srl.testing.findings import Finding, Findings, check_sendable, raised
+from srl.testing.findings import Finding, Findings, check_sendable
 
 Result = TypeVar("Result")
 READ = "read srl/api/worker.py and docs/howto/worker-and-stream.md"

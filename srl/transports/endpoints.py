@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import select
 from collections import Counter
+from collections.abc import Callable
 
-from srl.api.transport import Channel, Listener
+from srl.api.transport import Channel, ChannelClosed, Listener
 
 logger = logging.getLogger(__name__)
 
@@ -14,14 +15,21 @@ DUAL_PREFIX = "host:"
 
 
 class Refusals:
-    """Counts of a transport's refused peers and frames, by reason. The first refusal for each reason is logged as a
-    warning, the others at debug level, so that an attack cannot flood the log."""
+    """Counts of refused peers and frames, by reason. Those of a listener also count for its transport. The first
+    refusal for each reason is logged as a warning, the others at debug level, so that an attack cannot flood the log.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, transport: Refusals | None = None, on_add: Callable[[], None] = lambda: None) -> None:
         self.counts: Counter[str] = Counter()
+        self._transport = transport
+        self._on_add = on_add
 
     def add(self, reason: str, detail: str) -> None:
         self.counts[reason] += 1
+        if self._transport is not None:
+            self._transport.add(reason, detail)
+            return
+        self._on_add()
         logger.log(logging.WARNING if self.counts[reason] == 1 else logging.DEBUG, "refused (%s): %s", reason, detail)
 
 
@@ -34,6 +42,10 @@ class DualListener:
         self._poll = select.epoll()
         for listener in self._listeners:
             self._poll.register(listener.fileno(), select.EPOLLIN)
+
+    @property
+    def refused(self) -> Counter[str]:
+        return self._listeners[0].refused + self._listeners[1].refused
 
     def accept(self) -> Channel | None:
         for listener in self._listeners:
@@ -55,5 +67,8 @@ def address_from(host: str, address: str) -> str:
     """Return the address that a worker on `host` should connect to: for a dual address, one of the two."""
     if not address.startswith(DUAL_PREFIX):
         return address
-    home, near, far = address.removeprefix(DUAL_PREFIX).split(";")
+    parts = address.removeprefix(DUAL_PREFIX).split(";")
+    if len(parts) != 3:
+        raise ChannelClosed(f"expected an address like {DUAL_PREFIX}name;unix:path;tcp:host:port, found {address!r}")
+    home, near, far = parts
     return near if home == host else far

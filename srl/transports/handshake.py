@@ -1,15 +1,14 @@
-"""The handshake of a TCP connection: mutual proof that both ends hold the run's secret, and session keys.
+"""The handshake of a TCP connection: mutual proof that both ends belong to one run, and session keys.
 
-The client sends a public key made for this connection. The server answers with its own public key and a proof; the
-client sends its proof. Each proof is an HMAC over both public keys, the run and the sender's role, so it is invalid in
-any other connection, run or direction. Deriving the session keys takes the secret and one of the two private keys,
-which are discarded at once: an attacker who learns the secret later cannot decrypt recorded traffic.
+It is `Noise_NNpsk0_25519_AESGCM_SHA256` (`noise.py`) with empty payloads. The pre-shared key comes from the run's
+secret. The prologue, which both ends must agree on, holds the protocol version, the mode, the run and the name of the
+endpoint: a client that reaches another endpoint, for example because a port was reused, is refused. The client then
+sends an empty transport message. Before it arrives, the server cannot tell a client from a replayed first message.
 """
 
 from __future__ import annotations
 
 import hashlib
-import hmac
 import os
 import select
 import socket
@@ -17,19 +16,21 @@ import struct
 import time
 from dataclasses import dataclass, field
 
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-PROTOCOL_VERSION = 2
+from srl.transports.noise import PUBLIC_BYTES, TAG_BYTES, NoiseError, NoiseHandshake, nonce
+
+PROTOCOL_VERSION = 3
 MIN_SECRET_BYTES = 16
-PUBLIC_BYTES = 32  # size of an X25519 public key
-KEY_BYTES = 16  # AES-128, which encrypts a fifth faster than AES-256
-PROOF_BYTES = hashlib.sha256().digest_size
-HELLO = struct.Struct(f"<4sBB{PUBLIC_BYTES}s")  # magic, version, encrypted or not, public key
 MAGIC = b"SRLH"
-ANSWER_BYTES = HELLO.size + PROOF_BYTES
-CLOSED = "closed the connection during the handshake: it may hold another secret, run or protocol, or have stopped"
+OPENING = struct.Struct("<4sBB")  # magic, version, encrypted or not; in the clear, for better error messages
+MESSAGE_BYTES = PUBLIC_BYTES + TAG_BYTES
+HELLO_BYTES = OPENING.size + MESSAGE_BYTES
+CLOSED = (
+    "closed the connection during the handshake: it may hold another secret, run or protocol, be another endpoint, "
+    "or have stopped"
+)
 
 
 class HandshakeError(ConnectionError):
@@ -55,10 +56,20 @@ class Credentials:
                 "use secrets.token_bytes(32)"
             )
 
+    @property
+    def opening(self) -> bytes:
+        return OPENING.pack(MAGIC, PROTOCOL_VERSION, self.encrypt)
+
+    def noise(self, initiator: bool, endpoint: str) -> NoiseHandshake:
+        """Return one end of a handshake with the endpoint of this name."""
+        texts = [text.encode() for text in (self.run, endpoint)]
+        prologue = self.opening + b"".join(len(text).to_bytes(4, "little") + text for text in texts)
+        return NoiseHandshake(initiator, prologue, hashlib.sha256(b"SRL pre-shared key" + self.secret).digest())
+
 
 @dataclass(frozen=True)
 class SessionKeys:
-    """One key per direction, as seen from one end, for the lifetime of the connection."""
+    """One AES-256 key per direction, as seen from one end. The handshake used nonce 0 of the client's key."""
 
     outgoing: bytes = field(repr=False)
     incoming: bytes = field(repr=False)
@@ -69,47 +80,55 @@ class ClientHandshake:
     """The client's side, without I/O: send `hello`, feed the `wanted` bytes of the answer, send the result of `feed`.
     Then `keys` are set."""
 
-    wanted = ANSWER_BYTES
+    wanted = MESSAGE_BYTES
 
-    def __init__(self, credentials: Credentials) -> None:
-        self._credentials = credentials
-        self._private = X25519PrivateKey.generate()
-        self._public = self._private.public_key().public_bytes_raw()
-        self.hello = _hello(credentials, self._public)
+    def __init__(self, credentials: Credentials, endpoint: str) -> None:
+        self._encrypt = credentials.encrypt
+        self._noise = credentials.noise(True, endpoint)
+        self.hello = credentials.opening + self._noise.write_message()
         self.keys: SessionKeys | None = None
 
     def feed(self, answer: bytes) -> bytes:
-        hello, proof = answer[: HELLO.size], answer[HELLO.size :]
-        of_server = _public_key(hello, self._credentials)
-        _check(proof, _proof(self._credentials, b"server", self._public, of_server))
-        shared = _shared(self._private, of_server)
-        to_server, to_client = _keys(self._credentials, shared, salt=self._public + of_server)
-        self.keys = SessionKeys(to_server, to_client, self._credentials.encrypt)
-        return _proof(self._credentials, b"client", self._public, of_server)
+        try:
+            self._noise.read_message(answer)
+        except NoiseError as error:
+            raise HandshakeError(str(error)) from error
+        to_server, to_client = self._noise.split()
+        self.keys = SessionKeys(to_server, to_client, self._encrypt)
+        return AESGCM(to_server).encrypt(nonce(0), b"", b"")
 
 
 class ServerHandshake:
     """The server's side, without I/O: feed the `wanted` bytes and send the result of `feed`, until `keys` are set."""
 
-    def __init__(self, credentials: Credentials) -> None:
+    def __init__(self, credentials: Credentials, endpoint: str) -> None:
         self._credentials = credentials
-        self._private = X25519PrivateKey.generate()
-        self._public = self._private.public_key().public_bytes_raw()
-        self._of_client: bytes | None = None
-        self.wanted = HELLO.size
+        self._noise = credentials.noise(False, endpoint)
+        self._unconfirmed: SessionKeys | None = None
+        self.wanted = HELLO_BYTES
         self.keys: SessionKeys | None = None
 
     def feed(self, data: bytes) -> bytes:
-        if self._of_client is None:
-            self._of_client = _public_key(data, self._credentials)
-            self.wanted = PROOF_BYTES
-            proof = _proof(self._credentials, b"server", self._of_client, self._public)
-            return _hello(self._credentials, self._public) + proof
-        _check(data, _proof(self._credentials, b"client", self._of_client, self._public))
-        shared = _shared(self._private, self._of_client)
-        to_server, to_client = _keys(self._credentials, shared, salt=self._of_client + self._public)
-        self.keys = SessionKeys(to_client, to_server, self._credentials.encrypt)
+        if self._unconfirmed is None:
+            return self._answer(data)
+        try:
+            AESGCM(self._unconfirmed.incoming).decrypt(nonce(0), data, b"")
+        except InvalidTag as error:
+            raise HandshakeError("repeated the first message of another client") from error
+        self.keys = self._unconfirmed
         return b""
+
+    def _answer(self, hello: bytes) -> bytes:
+        _check_opening(hello, self._credentials)
+        try:
+            self._noise.read_message(hello[OPENING.size :])
+            answer = self._noise.write_message()
+        except NoiseError as error:
+            raise HandshakeError(str(error)) from error
+        to_server, to_client = self._noise.split()
+        self._unconfirmed = SessionKeys(to_client, to_server, self._credentials.encrypt)
+        self.wanted = TAG_BYTES
+        return answer
 
 
 class SocketHandshake:
@@ -189,43 +208,11 @@ def is_connected(sock: socket.socket, timeout: float) -> bool:
     return True
 
 
-def _hello(credentials: Credentials, public: bytes) -> bytes:
-    return HELLO.pack(MAGIC, PROTOCOL_VERSION, credentials.encrypt, public)
-
-
-def _public_key(hello: bytes, credentials: Credentials) -> bytes:
-    magic, version, encrypt, public = HELLO.unpack(hello)
+def _check_opening(hello: bytes, credentials: Credentials) -> None:
+    magic, version, encrypt = OPENING.unpack_from(hello)
     if magic != MAGIC:
         raise HandshakeError("uses another protocol")
     if version != PROTOCOL_VERSION:
         raise HandshakeError(f"uses protocol version {version}, expected {PROTOCOL_VERSION}")
     if encrypt != credentials.encrypt:
         raise HandshakeError(f"has encryption={bool(encrypt)}, but this run has encryption={credentials.encrypt}")
-    return bytes(public)
-
-
-def _proof(credentials: Credentials, speaker: bytes, of_client: bytes, of_server: bytes) -> bytes:
-    key = hashlib.sha256(b"srl handshake" + credentials.secret).digest()
-    transcript = HELLO.pack(MAGIC, PROTOCOL_VERSION, credentials.encrypt, of_client) + of_server
-    return hmac.digest(key, speaker + transcript + credentials.run.encode(), "sha256")
-
-
-def _check(proof: bytes, expected: bytes) -> None:
-    if not hmac.compare_digest(proof, expected):
-        raise HandshakeError("holds another secret or belongs to another run")
-
-
-def _shared(private: X25519PrivateKey, public: bytes) -> bytes:
-    """Compute the secret that only the two ends know. Call it only after the other end has proved itself."""
-    try:
-        return private.exchange(X25519PublicKey.from_public_bytes(public))
-    except ValueError as error:
-        raise HandshakeError("sent an invalid public key") from error
-
-
-def _keys(credentials: Credentials, shared: bytes, salt: bytes) -> tuple[bytes, bytes]:
-    def derive(direction: bytes) -> bytes:
-        info = b"srl tcp " + direction + bytes([PROTOCOL_VERSION, credentials.encrypt]) + credentials.run.encode()
-        return HKDF(SHA256(), KEY_BYTES, salt=salt, info=info).derive(credentials.secret + shared)
-
-    return derive(b"to server"), derive(b"to client")

@@ -28,6 +28,7 @@ SEND_BUFFER_BYTES = 2**20
 class HostListener:
     def __init__(self, sock: socket.socket, path: Path, codec: Codec, user: int, refusals: Refusals) -> None:
         self.address = f"{PREFIX}{path}"
+        self.refused = refusals.counts
         self._socket = sock
         self._path = path
         self._inode = path.stat().st_ino
@@ -95,20 +96,20 @@ class HostTransport:
                 sock.bind(os.fspath(path))
                 sock.listen(BACKLOG)
                 sock.setblocking(False)
-                return HostListener(sock, path, self._codec(messages), self._user, self.refusals)
+                return HostListener(sock, path, self._codec(messages), self._user, Refusals(self.refusals))
         except BaseException:
             sock.close()
             raise
 
     def connect(self, address: str, messages: type) -> HostChannel:
-        if not address.startswith(PREFIX):
-            raise ValueError(f"expected an address like {PREFIX}/directory/name, found {address!r}")
+        if not address.startswith(PREFIX) or "\0" in address:  # the kernel would ignore what follows a zero byte
+            raise ChannelClosed(f"expected an address like {PREFIX}/directory/name, found {address!r}")
         sock = _socket()
         try:
             sock.connect(address.removeprefix(PREFIX))
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
             sock.close()
-            raise ChannelClosed(f"nothing listens at {address}: {error}") from error
+            raise ChannelClosed(f"nothing listens at {address!r}: {error}") from error
         process, user = _peer_of(sock)
         if user != self._user:
             sock.close()

@@ -51,9 +51,7 @@ class _Packet:
         descriptor = os.memfd_create("srl-frame", os.MFD_CLOEXEC)
         self.descriptors.insert(0, descriptor)
         for start in range(0, len(self.buffers), MAX_IOVECS):
-            part = self.buffers[start : start + MAX_IOVECS]
-            if os.writev(descriptor, part) != sum(map(len, part)):
-                raise MemoryError(f"not enough memory for a frame of {size} bytes")
+            _write_all(descriptor, self.buffers[start : start + MAX_IOVECS])
         self.buffers = [INDIRECT.pack(INDIRECT_MARK, size)]
 
     def keep(self) -> None:
@@ -128,9 +126,9 @@ class HostChannel:
             if len(descriptors) > 1:
                 raise DecodeError("unexpected descriptor")
             memory = _shared(descriptors.pop()) if descriptors else None
-        except DecodeError as error:
+        except (DecodeError, MemoryError) as error:
             self._refused = str(error)
-            self._refusals.add("frame", f"{self.peer}: {error}")
+            self._refusals.add("frame" if isinstance(error, DecodeError) else "memory", f"{self.peer}: {error}")
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
             raise ChannelClosed(f"{self.peer} violated the protocol: {error}") from error
@@ -187,15 +185,32 @@ def _descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
     ]
 
 
+def _write_all(descriptor: int, buffers: list[Buffer]) -> None:
+    left = [memoryview(buffer) for buffer in buffers if len(buffer)]
+    while left:  # the kernel writes at most 2 GiB at a time
+        num_written = os.writev(descriptor, left)
+        while left and num_written >= len(left[0]):
+            num_written -= len(left.pop(0))
+        if num_written:
+            left[0] = left[0][num_written:]
+
+
 def _read_frame(descriptor: int, length: int) -> Buffer:
     try:
         _check_memory(descriptor)
-        if os.fstat(descriptor).st_size != length:
-            raise DecodeError(f"expected a frame of {length} bytes, found {os.fstat(descriptor).st_size}")
-        frame = np.empty(length, np.uint8)  # uninitialized: memory is committed only as it is filled
-        if os.preadv(descriptor, [frame.data], 0) != length:
-            raise DecodeError("the frame shrank while being read")
-        return frame.data
+        status = os.fstat(descriptor)
+        if status.st_size != length:
+            raise DecodeError(f"expected a frame of {length} bytes, found {status.st_size}")
+        if status.st_blocks * 512 < length:  # its sender would make this process allocate more than it did itself
+            raise DecodeError(f"a frame of {length} bytes of which {status.st_blocks * 512} exist")
+        frame = np.empty(length, np.uint8).data  # uninitialized: memory is committed only as it is filled
+        num_read = 0
+        while num_read < length:  # the kernel reads at most 2 GiB at a time
+            more = os.preadv(descriptor, [frame[num_read:]], num_read)
+            if more == 0:
+                raise DecodeError("the frame shrank while being read")
+            num_read += more
+        return frame
     except OSError as error:
         raise DecodeError(f"cannot read the frame: {error}") from error
     finally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 
 from srl.api.transport import ChannelClosed, Message
@@ -91,6 +91,8 @@ class InprocListener:
     def __init__(self, transport: InprocTransport, name: str, codec: Codec) -> None:
         self.name = name
         self.address = f"{PREFIX}{name}"
+        self.refusals = Refusals(transport.refusals)
+        self.refused: Counter[str] = self.refusals.counts
         self.codec = codec
         self._transport = transport
         self._waiting: deque[InprocChannel] = deque()
@@ -126,11 +128,11 @@ class InprocTransport:
 
     def connect(self, address: str, messages: type) -> InprocChannel:
         if not address.startswith(PREFIX):
-            raise ValueError(f"expected an address like {PREFIX}name, found {address!r}")
+            raise ChannelClosed(f"expected an address like {PREFIX}name, found {address!r}")
         listener = self._listeners.get(address.removeprefix(PREFIX))
         if listener is None:
             raise ChannelClosed(f"nothing listens at {address}; open are {sorted(self._listeners)}")
-        near, far = InprocChannel.pair(self._codec(messages), listener.codec, listener.name, self.refusals)
+        near, far = InprocChannel.pair(self._codec(messages), listener.codec, listener.name, listener.refusals)
         listener.offer(far)
         return near
 

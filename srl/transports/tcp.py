@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import errno
-import os
+import re
 import select
 import socket
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
+from urllib.parse import quote
 
 from srl.api.transport import ChannelClosed
 from srl.base.wire import Codec
+from srl.transports import sockets
 from srl.transports.endpoints import Refusals
 from srl.transports.handshake import (
     ClientHandshake,
@@ -19,12 +21,12 @@ from srl.transports.handshake import (
     HandshakeError,
     ServerHandshake,
     SocketHandshake,
-    is_connected,
 )
 from srl.transports.tcp_channel import TcpChannel
 from srl.transports.tcp_records import RecordCodecs
 
 PREFIX = "tcp:"
+ADDRESS = re.compile(rf"{PREFIX}([\w.:%-]+):([0-9]{{1,5}})/([\w./%~-]+)", re.ASCII)  # host, port, quoted name
 BACKLOG = 1024
 CONNECT_TIMEOUT = 3.0
 ANSWER_TIMEOUT = 30.0
@@ -39,9 +41,11 @@ class TcpListener:
     """Listener whose `fileno` is also readable for handshakes in progress; call `accept` until it returns None."""
 
     def __init__(
-        self, sock: socket.socket, address: str, codec: Codec, credentials: Credentials, refusals: Refusals
+        self, sock: socket.socket, host: str, name: str, codec: Codec, credentials: Credentials, refusals: Refusals
     ) -> None:
-        self.address = address
+        self.address = f"{PREFIX}{host}:{sock.getsockname()[1]}/{name}"
+        self.refused = refusals.counts
+        self._name = name
         self._socket = sock
         self._codec = codec
         self._credentials = credentials
@@ -62,19 +66,12 @@ class TcpListener:
         return self._ready.popleft() if self._ready else None
 
     def _accept_connections(self) -> None:
-        for _ in range(MAX_ACCEPTS):
-            try:
-                sock, address = self._socket.accept()
-            except OSError as error:
-                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                    self._refusals.add("limit", f"no file descriptor left for a connection at {self.address}: {error}")
-                    self._refuse_oldest("no descriptors left")
-                return
-            sock.setblocking(False)
+        make_room = partial(self._refuse_oldest, "no descriptors left")
+        for sock, peer in sockets.accept(self._socket, MAX_ACCEPTS, self._refusals, make_room):
             if len(self._unproven) >= MAX_UNPROVEN:
                 self._refuse_oldest("too many unproven connections")
-            handshake = SocketHandshake(sock, ServerHandshake(self._credentials), PROOF_TIMEOUT)
-            self._unproven[sock.fileno()] = handshake, f"{PREFIX}{address[0]}:{address[1]}"
+            handshake = SocketHandshake(sock, ServerHandshake(self._credentials, self._name), PROOF_TIMEOUT)
+            self._unproven[sock.fileno()] = handshake, f"{PREFIX}{peer}"
             self._poll.register(sock, select.EPOLLIN)
             self._continue(sock.fileno())
 
@@ -134,11 +131,11 @@ class TcpTransport:
         codec: Callable[[type], Codec] = Codec,
         connect_wait: float = 0.1,
         connect_timeout: float = CONNECT_TIMEOUT,
+        on_refusal: Callable[[], None] = lambda: None,
     ) -> None:
         """`connect_wait`: seconds that `connect` blocks for the other host to answer."""
-        if bind_host in ("", "0.0.0.0", "::"):
-            raise ValueError(f"{bind_host!r} means every interface; give the address at which others reach this host")
-        self.refusals = Refusals()
+        sockets.check_bind_host(bind_host)
+        self.refusals = Refusals(on_add=on_refusal)
         self._credentials = Credentials(secret, run, encrypt)
         self._bind_host = bind_host
         self._port = port
@@ -147,54 +144,23 @@ class TcpTransport:
         self._connect_timeout = connect_timeout
 
     def listen(self, name: str, messages: type) -> TcpListener:
-        try:
-            family = socket.getaddrinfo(self._bind_host, self._port, type=socket.SOCK_STREAM)[0][0]
-            sock = socket.create_server((self._bind_host, self._port), family=family, backlog=BACKLOG)
-        except OSError as error:
-            raise OSError(error.errno, f"{name} cannot listen: {self._explain(error)}") from error
-        sock.setblocking(False)
-        address = f"{PREFIX}{self._bind_host}:{sock.getsockname()[1]}"
-        return TcpListener(sock, address, self._codec(messages), self._credentials, self.refusals)
-
-    def _explain(self, error: OSError) -> str:
-        if error.errno == errno.EADDRINUSE:
-            return f"port {self._port} of {self._bind_host} is in use; choose another, or 0 for any free one"
-        if error.errno == errno.EACCES:
-            return f"port {self._port} is reserved; choose one above 1023, or 0 for any free one"
-        return f"{self._bind_host} is not an address of this host ({error.strerror}); choose one of `ip address`"
+        """Listen as `name`, which is part of the address. Only clients that dial this name are accepted."""
+        sock = sockets.listen(name, self._bind_host, self._port, BACKLOG)
+        refusals = Refusals(self.refusals)
+        return TcpListener(sock, self._bind_host, quote(name), self._codec(messages), self._credentials, refusals)
 
     def connect(self, address: str, messages: type) -> TcpChannel:
         """Connect, and wait up to `connect_wait` seconds for the other host to answer. A slower connect (up to
         `connect_timeout`) and the handshake continue in the channel, whose methods raise ChannelClosed if they fail."""
-        host, separator, port = address.removeprefix(PREFIX).rpartition(":")
-        if not address.startswith(PREFIX) or not separator or not port.isdecimal():
-            raise ValueError(f"expected an address like {PREFIX}host:port, found {address!r}")
-        sock, connected = self._dial(address, host, int(port))
+        parts = ADDRESS.fullmatch(address)
+        if parts is None:
+            raise ChannelClosed(f"expected an address like {PREFIX}host:port/name, found {address!r}")
+        host, port, name = parts.groups()
+        sock, connected = sockets.dial(address, host, int(port), self._connect_wait)
         try:
             timeout = None if connected else self._connect_timeout
-            handshake = SocketHandshake(sock, ClientHandshake(self._credentials), ANSWER_TIMEOUT, timeout)
+            handshake = SocketHandshake(sock, ClientHandshake(self._credentials, name), ANSWER_TIMEOUT, timeout)
             return TcpChannel(sock, self._codec(messages), address, self.refusals, handshake)
         except HandshakeError as error:
             sock.close()
             raise ChannelClosed(f"{address} {error}") from error
-
-    def _dial(self, address: str, host: str, port: int) -> tuple[socket.socket, bool]:
-        """Return a socket, and whether it is connected yet: a host that does not answer must not block a worker."""
-        try:
-            family, kind, protocol, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-            sock = socket.socket(family, kind, protocol)
-        except (OSError, OverflowError) as error:
-            raise ChannelClosed(f"nothing listens at {address}: {error}") from error
-        try:
-            sock.setblocking(False)
-            failure = sock.connect_ex(target)
-            if failure not in (0, errno.EINPROGRESS):
-                raise HandshakeError(os.strerror(failure))
-            connected = is_connected(sock, self._connect_wait)
-            if connected and sock.getsockname() == sock.getpeername():  # raises OSError if it has already been closed
-                # A free local port can connect to itself: TCP's simultaneous open, not a listener.
-                raise HandshakeError("the socket connected to itself: nothing listens at this port")
-            return sock, connected
-        except (OSError, OverflowError) as error:
-            sock.close()
-            raise ChannelClosed(f"nothing listens at {address}: {error}") from error

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import socket
 import struct
 import time
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,17 +23,64 @@ from srl.base.wire import ALIGNMENT, Buffer, Codec, DecodeError
 from srl.base.wire import PREFIX as FRAME_PREFIX
 from srl.transports.endpoints import Refusals
 from srl.transports.handshake import ConnectFailed, HandshakeError, SocketHandshake
-from srl.transports.tcp_records import LENGTH, TAG_BYTES, RecordCodecs
+from srl.transports.noise import TAG_BYTES
+from srl.transports.tcp_records import (
+    LENGTH,
+    LENGTH_RECORD_BYTES,
+    SHORT_BYTES,
+    AuthenticatedRecords,
+    RecordCodecs,
+)
 
 STAGING_BYTES = 2**14
-MAX_STAGING_BYTES = 2**20
 MAX_IOVECS = 512
 MAX_DRAINS = 256
 UNREACHABLE = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
-DEAD_AFTER = 10.0
+DEAD_AFTER = 15.0
 CHECK_INTERVAL = 1.0
 MIN_UNANSWERED = 3
-TCP_INFO = struct.Struct("<2x2B52xI")  # from struct tcp_info: retransmits, probes, milliseconds since the last ack
+TCP_INFO = struct.Struct("<2x2B20xI24x2I")
+"""From struct tcp_info: the fields of `TcpInfo`."""
+ANSWER_SECONDS = 1.0
+
+
+class TcpInfo(NamedTuple):
+    num_retransmits: int  # of the oldest packet without an acknowledgment
+    num_probes: int
+    num_unacknowledged: int  # packets
+    data_ms: int  # milliseconds since the last data
+    ack_ms: int  # milliseconds since the last acknowledgment
+
+
+@dataclass(frozen=True)
+class PeerActivity:
+    """What this kernel knows about the other end of a connection."""
+
+    data_age: float  # seconds since the last data arrived
+    answers: bool  # whether the other end's kernel acknowledges what is sent to it
+
+    @classmethod
+    def of(cls, info: TcpInfo) -> PeerActivity:
+        # On a slow link, the first packet is retransmitted only after seconds, so packets in flight count as well.
+        asked = max(info.num_retransmits, info.num_probes, info.num_unacknowledged) > 0
+        return cls(info.data_ms / 1000, not (asked and info.ack_ms > ANSWER_SECONDS * 1000))
+
+
+def peer_activity(fd: int) -> PeerActivity:
+    """Return the activity of the other end of a TCP connection, or none for another kind of descriptor."""
+    if fd < 0:
+        return PeerActivity(math.inf, False)
+    sock = socket.socket(fileno=fd)
+    try:
+        return PeerActivity.of(_tcp_info(sock))
+    except OSError:
+        return PeerActivity(math.inf, False)
+    finally:
+        sock.detach()
+
+
+def _tcp_info(sock: socket.socket) -> TcpInfo:
+    return TcpInfo(*TCP_INFO.unpack(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO.size)))
 
 
 class Liveness:
@@ -56,10 +106,9 @@ class Liveness:
         if now < self._next_check:
             return
         self._next_check = now + CHECK_INTERVAL
-        info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO.size)
-        num_retransmits, num_probes, silent_ms = TCP_INFO.unpack(info)
-        if max(num_retransmits, num_probes) >= MIN_UNANSWERED and silent_ms > DEAD_AFTER * 1000:
-            raise PeerUnresponsive(f"{peer} has not answered for {silent_ms / 1000:.0f} s; its host is gone")
+        info = _tcp_info(self._socket)
+        if max(info.num_retransmits, info.num_probes) >= MIN_UNANSWERED and info.ack_ms > DEAD_AFTER * 1000:
+            raise PeerUnresponsive(f"{peer} has not answered for {info.ack_ms / 1000:.0f} s; its host is gone")
 
 
 class TcpChannel:
@@ -136,14 +185,17 @@ class TcpChannel:
         if records is None:
             return None
         try:
-            record = self._next_record()
-            if record is None:
+            frame = self._next_frame(records.incoming)
+            if frame is None:
                 self._liveness.check(self.peer)
                 return None
-            message, arrays = self._codec.decode(records.incoming.decode(record))
+            message, arrays = self._codec.decode(frame)
         except DecodeError as error:
             self._refuse("frame", str(error))
             raise ChannelClosed(f"{self.peer} violated the protocol: {error}") from error
+        except MemoryError as error:
+            self._refuse("memory", "its message does not fit into memory")
+            raise ChannelClosed(f"{self.peer} sent a message that does not fit into memory") from error
         return message, arrays, None
 
     def _continue_handshake(self) -> RecordCodecs | None:
@@ -163,20 +215,21 @@ class TcpChannel:
             self._pending.append(memoryview(b"".join(record)))
         return self._records
 
-    def _next_record(self) -> memoryview | None:
-        """Return the next complete record in its own buffer, or None if it has not arrived yet."""
+    def _next_frame(self, records: AuthenticatedRecords) -> memoryview | None:
+        """Return the next complete frame in its own buffer, or None if it has not arrived yet."""
         while True:
             if self._large is None:
-                record = self._take_staged()
+                record = self._take_staged(records)
                 if record is not None:
-                    return record
+                    return records.decode(record)
             elif self._num_filled == len(self._large):
                 record, self._large = self._large, None
-                return record
+                return records.decode_long(record)
             if not self._fill():
                 return None
 
-    def _take_staged(self) -> memoryview | None:
+    def _take_staged(self, records: AuthenticatedRecords) -> memoryview | None:
+        """Return a complete short record. The first bytes of a long frame are moved to the frame's own buffer."""
         num_staged = self._end - self._start
         if num_staged < LENGTH.size:
             self._make_room(LENGTH.size)
@@ -184,35 +237,46 @@ class TcpChannel:
         (length,) = LENGTH.unpack_from(self._staging, self._start)
         if not FRAME_PREFIX.size <= length <= self._codec.max_bytes:
             raise DecodeError(f"a frame of {length} bytes; the limit is {self._codec.max_bytes}")
+        if length > SHORT_BYTES:
+            if num_staged < LENGTH_RECORD_BYTES:
+                self._make_room(LENGTH_RECORD_BYTES)
+            else:
+                records.check_length(self._staging[self._start : self._start + LENGTH_RECORD_BYTES])
+                self._start += LENGTH_RECORD_BYTES
+                self._begin_large(length + TAG_BYTES)
+            return None
         size = LENGTH.size + length + TAG_BYTES
-        if num_staged < size <= len(self._staging):
+        if num_staged < size:
             self._make_room(size)
             return None
-        if num_staged == size == len(self._staging):
-            return self._renew_staging(size)  # as large as the previous record, so it was read into its final buffer
-        record = _record_buffer(size)
-        num_taken = min(size, num_staged)
-        record[:num_taken] = self._staging[self._start : self._start + num_taken]
-        self._start += num_taken
-        if num_taken == size:
+        if size == len(self._staging):  # it was read into its final buffer, and the next one is likely as large
+            record, self._staging = self._staging, _record_buffer(size)
+            self._start = self._end = 0
             return record
-        self._large, self._num_filled = record, num_taken
-        self._renew_staging(size)
-        return None
+        record = _record_buffer(size)
+        record[:] = self._staging[self._start : self._start + size]
+        self._start += size
+        return record
 
-    def _renew_staging(self, size: int) -> memoryview:
-        """Return the staging buffer, and replace it with one of `size` bytes: the next record is likely as large."""
-        old = self._staging
-        self._staging = _record_buffer(min(max(size, STAGING_BYTES), MAX_STAGING_BYTES))
+    def _begin_large(self, size: int) -> None:
+        """Prepare to read a long record, whose length is authenticated, into its own buffer. The kernel commits memory
+        only as bytes arrive."""
+        staged = self._staging[self._start : self._end]  # always less than a long record
+        self._large = np.empty(size, np.uint8).data
+        self._large[: len(staged)] = staged
+        self._num_filled = len(staged)
         self._start = self._end = 0
-        return old
+        if len(self._staging) > STAGING_BYTES:
+            self._staging = _record_buffer(STAGING_BYTES)  # the next record is likely as long
 
     def _make_room(self, size: int) -> None:
-        """Move the staged bytes to the front if the record of `size` bytes that they begin would not fit otherwise."""
+        """Make a record of `size` bytes fit into the staging buffer, which holds its first bytes."""
         if self._start == self._end:
             self._start = self._end = 0
-        elif self._start + size > len(self._staging):
+        if self._start + size > len(self._staging):
             staged = bytes(self._staging[self._start : self._end])
+            if size > len(self._staging):
+                self._staging = _record_buffer(size)
             self._staging[: len(staged)] = staged
             self._start, self._end = 0, len(staged)
 
@@ -272,7 +336,7 @@ class TcpChannel:
 
 
 def _record_buffer(size: int) -> memoryview:
-    """Allocate an uninitialized buffer for a record with an aligned frame. Memory is committed only as bytes arrive."""
+    """Allocate an uninitialized buffer for a record with an aligned frame."""
     offset = ALIGNMENT - LENGTH.size
     buffer: Array = np.empty(offset + size, np.uint8)
     return buffer.data[offset:]

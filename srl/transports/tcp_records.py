@@ -1,4 +1,12 @@
-"""Records of a TCP connection: frames with a length and an authentication tag, in a fixed order."""
+"""Records of a TCP connection: frames with a length and an authentication tag, in a fixed order.
+
+A frame of up to `SHORT_BYTES` is one record: its length, the frame, and a tag over both. For a longer frame, the length
+is a record of its own (length, tag), and the frame and its tag follow. A length that is not authenticated can therefore
+make the receiver wait for `SHORT_BYTES` at most.
+
+Tags are AES-GCM with the keys of the Noise handshake and Noise's nonces: record number n has nonce n, so a dropped,
+duplicated or moved record is detected. Both ends replace a key by Noise's `REKEY` after the same amount of data.
+"""
 
 from __future__ import annotations
 
@@ -8,58 +16,109 @@ from dataclasses import dataclass
 
 import numpy as np
 from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers import AEADDecryptionContext, AEADEncryptionContext, Cipher
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import GCM
 
 from srl.base.wire import Buffer, DecodeError
 from srl.transports.handshake import SessionKeys
+from srl.transports.noise import NONCE_BYTES, TAG_BYTES, rekey
 
 LENGTH = struct.Struct("<Q")
-TAG_BYTES = 16
+LENGTH_RECORD_BYTES = LENGTH.size + TAG_BYTES
+SHORT_BYTES = 2**18
+"""Size above which a frame's length is authenticated before the frame. Encrypting such a frame piece by piece is also
+cheaper than copying it into one contiguous buffer."""
 BLOCK_BYTES = 16  # AES block size, by which the output buffer must be larger than the input
+PIECE_BYTES = 2**30  # limit of one call of the cipher
 MAX_SCRATCH_BYTES = 2**23
-STREAM_BYTES = 2**18  # size above which encrypting piece by piece is cheaper than copying into one contiguous buffer
+REKEY_BYTES = 2**34
+RECORD_COST = 2**12
+"""A key is replaced after `REKEY_BYTES` of frames, to which each record adds `RECORD_COST`: at most 2**22 records.
+AES-GCM allows 2**32 records and 2**36 bytes."""
+ALTERED = "the record was altered, replayed, moved or not sent by this peer"
 
 
 class AuthenticatedRecords:
-    """Records in one direction of a connection: cleartext frames with a GMAC tag.
-
-    The tag is AES-GCM of an empty message, with length and frame as associated data. The nonce is the record's sequence
-    number, so a dropped, duplicated or moved record is detected.
-    """
+    """Records in one direction of a connection: cleartext frames, authenticated as AES-GCM's associated data."""
 
     def __init__(self, key: bytes) -> None:
+        self._use(key)
+        self._sequence = 1  # the handshake used nonce 0
+        self._cost = 0
+
+    def _use(self, key: bytes) -> None:
+        self._key = key
         self._one_shot = AESGCM(key)
-        self._algorithm = AES(key)
-        self._sequence = 0
+
+    def _next_nonce(self, num_bytes: int) -> bytes:
+        """Return the nonce of a record with a frame of `num_bytes`. It may replace the key, so call it first."""
+        self._cost += num_bytes + RECORD_COST
+        if self._cost > REKEY_BYTES:
+            self._use(rekey(self._key))
+            self._cost = num_bytes + RECORD_COST
+        number = self._sequence
+        self._sequence = number + 1
+        return number.to_bytes(NONCE_BYTES, "big")
 
     def encode(self, buffers: Sequence[Buffer]) -> list[Buffer]:
-        """Return the record as buffers: length, frame, tag. They are valid until the next call."""
+        """Return a frame's records as buffers, which are valid until the next call."""
         size = sum(map(len, buffers))
         length = LENGTH.pack(size)
-        if size < STREAM_BYTES:
-            record = b"".join((length, *buffers))
-            return [record, self._one_shot.encrypt(self._next_nonce(), b"", record)]
-        encryptor = Cipher(self._algorithm, GCM(self._next_nonce())).encryptor()
-        for buffer in (length, *buffers):
-            encryptor.authenticate_additional_data(buffer)
+        if size > SHORT_BYTES:
+            number = self._next_nonce(0)
+            return [length, self._one_shot.encrypt(number, b"", length), *self._encode_long(buffers, size)]
+        record = b"".join((length, *buffers))
+        number = self._next_nonce(size)
+        return [record, self._one_shot.encrypt(number, b"", record)]
+
+    def _encode_long(self, buffers: Sequence[Buffer], size: int) -> list[Buffer]:
+        encryptor = self._encryptor(size)
+        for buffer in buffers:
+            for piece in _pieces(buffer):
+                encryptor.authenticate_additional_data(piece)
         encryptor.finalize()
-        return [length, *buffers, encryptor.tag]
+        return [*buffers, encryptor.tag]
+
+    def check_length(self, record: memoryview) -> None:
+        """Check the record that announces a long frame. Raises DecodeError if its tag is wrong."""
+        self._check(self._next_nonce(0), record[: LENGTH.size], record[LENGTH.size :])
 
     def decode(self, record: memoryview) -> memoryview:
-        """Return the frame of a complete record, in place where possible. Raises DecodeError if the tag is wrong."""
+        """Return the frame of a complete short record, in place. Raises DecodeError if the tag is wrong."""
+        number = self._next_nonce(len(record) - LENGTH_RECORD_BYTES)
         try:
-            self._one_shot.decrypt(self._next_nonce(), record[-TAG_BYTES:], record[:-TAG_BYTES])
+            self._one_shot.decrypt(number, record[-TAG_BYTES:], record[:-TAG_BYTES])
         except InvalidTag as error:
-            raise DecodeError("the record was altered, replayed, moved or not sent by this peer") from error
+            raise DecodeError(ALTERED) from error
         return record[LENGTH.size : -TAG_BYTES]
 
-    def _next_nonce(self) -> bytes:
-        nonce = self._sequence.to_bytes(12, "big")
-        self._sequence += 1
-        return nonce
+    def decode_long(self, record: memoryview) -> memoryview:
+        """Return a long frame, in place, from a record that consists of the frame and its tag."""
+        frame = record[:-TAG_BYTES]
+        if len(frame) <= PIECE_BYTES:
+            self._check(self._next_nonce(len(frame)), frame, record[-TAG_BYTES:])
+            return frame
+        decryptor = self._decryptor(record)
+        for piece in _pieces(frame):
+            decryptor.authenticate_additional_data(piece)
+        _finalize(decryptor)
+        return frame
+
+    def _check(self, number: bytes, data: memoryview, tag: memoryview) -> None:
+        try:
+            self._one_shot.decrypt(number, tag, data)
+        except InvalidTag as error:
+            raise DecodeError(ALTERED) from error
+
+    def _encryptor(self, size: int) -> AEADEncryptionContext:
+        number = self._next_nonce(size)
+        return Cipher(AES(self._key), GCM(number)).encryptor()
+
+    def _decryptor(self, record: memoryview) -> AEADDecryptionContext:
+        number = self._next_nonce(len(record) - TAG_BYTES)
+        return Cipher(AES(self._key), GCM(number, bytes(record[-TAG_BYTES:]))).decryptor()
 
 
 class EncryptedRecords(AuthenticatedRecords):
@@ -71,20 +130,24 @@ class EncryptedRecords(AuthenticatedRecords):
 
     def encode(self, buffers: Sequence[Buffer]) -> list[Buffer]:
         size = sum(map(len, buffers))
+        if size > SHORT_BYTES:
+            return super().encode(buffers)
         length = LENGTH.pack(size)
-        if size < STREAM_BYTES:
-            frame = buffers[0] if len(buffers) == 1 else b"".join(buffers)
-            ciphertext = self._buffer(STREAM_BYTES + TAG_BYTES)[: size + TAG_BYTES]
-            self._one_shot.encrypt_into(self._next_nonce(), frame, length, ciphertext)
-            return [length, ciphertext]
-        encryptor = Cipher(self._algorithm, GCM(self._next_nonce())).encryptor()
-        encryptor.authenticate_additional_data(length)
+        frame = buffers[0] if len(buffers) == 1 else b"".join(buffers)
+        ciphertext = self._buffer(SHORT_BYTES + TAG_BYTES)[: size + TAG_BYTES]
+        number = self._next_nonce(size)
+        self._one_shot.encrypt_into(number, frame, length, ciphertext)
+        return [length, ciphertext]
+
+    def _encode_long(self, buffers: Sequence[Buffer], size: int) -> list[Buffer]:
+        encryptor = self._encryptor(size)
         ciphertext = self._buffer(size + BLOCK_BYTES)
         end = 0
         for buffer in buffers:
-            end += encryptor.update_into(buffer, ciphertext[end:])
+            for piece in _pieces(buffer):
+                end += encryptor.update_into(piece, ciphertext[end:])
         encryptor.finalize()
-        return [length, ciphertext[:end], encryptor.tag]
+        return [ciphertext[:end], encryptor.tag]
 
     def _buffer(self, size: int) -> memoryview:
         if self._scratch is not None and size <= len(self._scratch):
@@ -95,22 +158,37 @@ class EncryptedRecords(AuthenticatedRecords):
         return buffer
 
     def decode(self, record: memoryview) -> memoryview:
-        length, ciphertext, tag = record[: LENGTH.size], record[LENGTH.size : -TAG_BYTES], record[-TAG_BYTES:]
-        nonce = self._next_nonce()
+        frame = record[LENGTH.size : -TAG_BYTES]
+        number = self._next_nonce(len(frame))
         try:
-            if len(ciphertext) < STREAM_BYTES:
-                # A new buffer, because the receiver may write to its arrays.
-                frame: memoryview = np.empty(len(ciphertext), np.uint8).data
-                self._one_shot.decrypt_into(nonce, record[LENGTH.size :], length, frame)
-                return frame
-            decryptor = Cipher(self._algorithm, GCM(nonce, bytes(tag))).decryptor()
-            decryptor.authenticate_additional_data(length)
-            # In place: nothing else uses the record, and its tag is the space that the cipher needs after the frame.
-            decryptor.update_into(ciphertext, record[LENGTH.size :])
-            decryptor.finalize()
+            # In place: nothing else uses the record.
+            self._one_shot.decrypt_into(number, record[LENGTH.size :], record[: LENGTH.size], frame)
         except InvalidTag as error:
-            raise DecodeError("the record was altered, replayed, moved or not sent by this peer") from error
-        return ciphertext
+            raise DecodeError(ALTERED) from error
+        return frame
+
+    def decode_long(self, record: memoryview) -> memoryview:
+        decryptor = self._decryptor(record)
+        end = 0
+        for piece in _pieces(record[:-TAG_BYTES]):
+            # In place: the tag, which has been copied, is the space that the cipher needs after the frame.
+            end += decryptor.update_into(piece, record[end:])
+        _finalize(decryptor)
+        return record[:-TAG_BYTES]
+
+
+def _finalize(decryptor: AEADDecryptionContext) -> None:
+    try:
+        decryptor.finalize()
+    except InvalidTag as error:
+        raise DecodeError(ALTERED) from error
+
+
+def _pieces(buffer: Buffer) -> Sequence[Buffer]:
+    if len(buffer) <= PIECE_BYTES:
+        return (buffer,)
+    view = memoryview(buffer)
+    return [view[start : start + PIECE_BYTES] for start in range(0, len(view), PIECE_BYTES)]
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from srl.api.parameters import ParameterStore
 from srl.api.trainer import TrainerGroup
 from srl.api.transport import Channel, Listener, Message, NameService, Transport
 from srl.api.worker import WorkerId
-from srl.base.meter import Meter
+from srl.base.meter import Counter, Meter
 from srl.base.snapshot import Snapshot
 from srl.transports.endpoints import DualListener, address_from
 from srl.workers.trainer.rendezvous import interface_of, join_rendezvous
@@ -66,6 +66,9 @@ class WorkerContext:
             self._remote = self.tcp()
         return self._remote
 
+    def count_refusal(self) -> None:
+        self.meter.add(Counter.REFUSED_CONNECTIONS)
+
     def parameters(self, policy: str) -> ParameterStore:
         return self.stores[policy]
 
@@ -78,7 +81,7 @@ class WorkerContext:
     def trainer_group(self, policy: str, size: int) -> TrainerGroup:
         if not self.host:
             file = f"file://{self.runtime}/trainers-{policy}-{self.worker_id.incarnation}"
-            return TrainerGroup(self.worker_id.index, size, file)
+            return TrainerGroup(self.worker_id.index, size, file, interface=interface_of(self.bind))
         rendezvous = join_rendezvous(self, policy, RENDEZVOUS_SECONDS)
         return TrainerGroup(self.worker_id.index, size, rendezvous, interface=interface_of(self.bind))
 

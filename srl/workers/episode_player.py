@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from srl.api.block import IDENTITY
 from srl.api.lanes import Lanes, TeamSpec, TimeStep
 from srl.api.policy import Policy
 from srl.api.spaces import array_spec
@@ -25,11 +26,15 @@ class EpisodeResults:
     returns: list[float] = field(default_factory=list)
     lengths: list[float] = field(default_factory=list)
     truncated: int = 0  # episodes truncated at the step limit; they count with their return so far
+    facts: dict[str, list[float]] = field(default_factory=dict)
+    """Other statistics of the episodes, without NaN (`facts` of :class:`srl.api.lanes.TimeStep`)."""
 
     def add(self, other: EpisodeResults) -> None:
         self.returns += other.returns
         self.lengths += other.lengths
         self.truncated += other.truncated
+        for name, values in other.facts.items():
+            self.facts.setdefault(name, []).extend(values)
 
 
 class EpisodePlayer:
@@ -167,8 +172,8 @@ class _LaneEpisodes:
             length = float(time_step.facts["length"][lane] if "length" in time_step.facts else self._length[lane])
             if np.isnan(total):
                 continue  # not a whole episode: a lost life, which counts as an end
-            if not self._waits[lane]:
-                self._count(lane, total, length)
+            if not self._waits[lane] and self._count(lane, total, length):
+                self._keep_facts(lane, time_step.facts)
             self._return[lane] = self._length[lane] = self._steps[lane] = 0
             self._ended[lane] = True
         begins = self._ended & time_step.first
@@ -190,6 +195,11 @@ class _LaneEpisodes:
             self.done.lengths.append(length)
         self._played[lane] += 1
         return counts
+
+    def _keep_facts(self, lane: np.intp, facts: Mapping[str, Array]) -> None:
+        for name, values in facts.items():
+            if name not in ("return", "length", *IDENTITY) and not math.isnan(value := float(values[lane])):
+                self.done.facts.setdefault(name, []).append(value)
 
     @property
     def full(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from srl.api.control import Evaluated
+from srl.api.control import Evaluate, Evaluated, Instruction
 from srl.api.lanes import LanesConfig
 from srl.api.policy import Policy
 from srl.api.streams import StreamEnd
@@ -38,6 +38,9 @@ class EvaluatorConfig(WorkerConfig):
     def __post_init__(self) -> None:
         if not 0.0 < self.share <= 1.0:
             raise ValueError(f"an evaluator's share of a core is in (0, 1], found {self.share}")
+
+    def evaluates(self) -> bool:
+        return True
 
     def ends(self) -> list[StreamEnd]:
         return [StreamEnd(role.policy, "parameters", "target") for role in self.roles]
@@ -93,6 +96,10 @@ class Evaluator:
         self._paused_until = time.monotonic() + used * (1.0 / self._config.share - 1.0)
         return WORKED
 
+    def instruct(self, message: Instruction) -> None:
+        if isinstance(message, Evaluate):
+            self._next = dict.fromkeys(self._next, 0)
+
     def _begin(self) -> bool:
         """Start evaluating the newest versions if a learning policy is due. Return whether it was."""
         due = any(self._stores[policy].version >= version for policy, version in self._next.items())
@@ -118,7 +125,9 @@ class Evaluator:
             played, version = results[name], self._policies[name].version
             returns = played.returns
             store.note(version, {EVAL_RETURN: mean_of(returns).value, EVAL_EPISODES: float(len(returns))})
-            self._context.report(Evaluated(name, version, list(returns), list(played.lengths), played.truncated))
+            facts = {fact: mean_of(values).value for fact, values in played.facts.items()}
+            lengths = list(played.lengths)
+            self._context.report(Evaluated(name, version, list(returns), lengths, played.truncated, facts))
         self._playing = False
 
     def close(self) -> None:

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-from srl.api.control import Failure, InjectFault, Names, Ready, Stop
+from srl.api.control import Failure, InjectFault, Instruction, Names, Ready, Stop
 from srl.api.transport import Channel, ChannelClosed
-from srl.api.worker import RunBroken, WorkerConfig
+from srl.api.worker import InstructedWorker, RunBroken, Worker, WorkerConfig
 from srl.base.meter import Phase
 from srl.names.table import NameView
 from srl.workers.context import WorkerContext
@@ -35,6 +35,7 @@ class WorkerProcess:
         self._control = control
         self._names = names
         self._stopping = self._preempted = False
+        self._instructions: list[Instruction] = []  # not passed to the worker yet
         self._control_read = 0.0
         self._faults = Faults(context.meter)
         context.read_control = self._read_control
@@ -57,6 +58,8 @@ class WorkerProcess:
             self._context.report(Ready())
             meter.enter(Phase.OTHER)
             while not self._stopping:
+                if self._instructions:
+                    self._instruct(worker)
                 result = worker.poll()
                 if result.finished:
                     break
@@ -84,9 +87,17 @@ class WorkerProcess:
                 self._stopping = True
             elif isinstance(message, InjectFault):
                 self._faults.add(message)
+            elif isinstance(message, Instruction):
+                self._instructions.append(message)
         self._control.flush()
         if self._faults:
             self._faults.apply()
+
+    def _instruct(self, worker: Worker) -> None:
+        instructions, self._instructions = self._instructions, []
+        if isinstance(worker, InstructedWorker):
+            for message in instructions:
+                worker.instruct(message)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._stopping = self._preempted = True

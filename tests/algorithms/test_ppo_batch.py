@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -45,6 +47,22 @@ def test_every_acting_row_comes_once_in_nearly_equal_parts(num_minibatches: int)
         # Everything of a row stays together; all terminate, so reward = advantage = target.
         for column in (observation[:, 0], -minibatch.log_prob, minibatch.advantage, minibatch.target):
             np.testing.assert_array_equal(np.asarray(column), minibatch.action.numpy())
+
+
+@pytest.mark.parametrize("gae_lambda", [0.0, 0.7, 1.0])
+def test_targets_are_lambda_returns(gae_lambda: float) -> None:
+    gamma, rng = 0.9, np.random.default_rng(0)
+    plain = numbered_trajectory(6, 5, np.ones((6, 5), bool))
+    value = rng.normal(size=(6, 5)).astype(np.float32)
+    trajectory = dataclasses.replace(
+        plain, decision={**plain.decision, "value": value}, terminated=np.zeros((6, 5), bool)
+    )
+    target = estimate(trajectory, PPOConfig(gamma=gamma, gae_lambda=gae_lambda), None).target
+    expected = value[-1]
+    for row in range(4, -1, -1):
+        mixed = (1.0 - gae_lambda) * value[row + 1] + gae_lambda * expected
+        expected = trajectory.reward[row] + gamma * mixed
+        np.testing.assert_allclose(target[row], expected, rtol=1e-5)
 
 
 def test_advantages_can_be_normalized_per_minibatch() -> None:

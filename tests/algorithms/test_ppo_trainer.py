@@ -51,6 +51,12 @@ def test_a_step_reports_its_metrics_and_moves_the_parameters() -> None:
     assert (trainer.parameters() != before).mean() > 0.9
 
 
+def test_a_large_gradient_is_scaled_to_the_largest_norm() -> None:
+    trainer, batch = make(dataclasses.replace(DEFAULT, max_grad_norm=1e-3, epochs=1, num_minibatches=1))
+    assert trainer.step(batch, 0.0).metrics["grad_norm"] > 1e-2, "the norm before scaling"
+    assert np.linalg.norm(trainer.state()["exp_avg"]) == pytest.approx(0.1 * 1e-3, rel=1e-4), "Adam saw the scaled one"
+
+
 def test_the_same_seed_and_batches_give_the_same_bits() -> None:
     states = []
     for _ in range(2):

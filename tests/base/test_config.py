@@ -13,7 +13,10 @@ from typing import Any, Protocol
 import numpy as np
 import pytest
 
-from srl.base.config import from_data, to_data
+from srl.algorithms.ppo.config import PPOConfig
+from srl.api.algorithm import AlgorithmConfig
+from srl.api.spaces import Box, Discrete, Space
+from srl.base.config import UntrustedCode, from_data, from_file, parse_json, to_data
 from srl.base.object_names import load_object
 
 
@@ -180,3 +183,58 @@ def test_a_file_that_fails_to_import_raises_its_own_error_every_time(tmp_path: P
     for _ in range(2):
         with pytest.raises(ZeroDivisionError):
             load_object(f"{file}:value")
+
+
+def read_from_file(data: Any, kind: Any = AlgorithmConfig, trust_code: Any = False) -> Any:
+    return from_file({"a": data}, {"a": kind}, "file", trust_code)["a"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "message"),
+    [
+        (
+            AlgorithmConfig,
+            {"type": "box-space", "fields": {"shape": [1]}},
+            "a must be AlgorithmConfig, found box-space",
+        ),
+        (AlgorithmConfig, "ppo", "a must be AlgorithmConfig, found 'ppo'"),
+        (AlgorithmConfig, {"type": "ppo", "fields": {"gamma": "high"}}, "a.gamma must be float, found 'high'"),
+        (AlgorithmConfig, {"type": "ppo", "fields": {"gamma": True}}, "a.gamma must be float, found True"),
+        (AlgorithmConfig, {"type": "ppo", "fields": {"epochs": 2**63}}, "a.epochs must be int"),
+        (AlgorithmConfig, {"type": "ppo", "fields": {"memory": "gruu"}}, "a.memory must be Literal, found 'gruu'"),
+        (AlgorithmConfig, {"type": "ppo", "fields": {"hidden_sizes": [64, "x"]}}, r"a.hidden_sizes\[1\] must be int"),
+        (AlgorithmConfig, {"type": "ppo", "fields": {"hidden_sizes": {"type": "ppo", "fields": {}}}}, "must be tuple"),
+        (Space, {"type": "dict-space", "fields": {"items": {"x": 1}}}, "must be Box or Discrete"),
+        (Space, {"type": "minigrid", "fields": {}}, "minigrid is not a dataclass"),
+        (dict[str, Any], {"x": {"type": "ppo", "fields": {}}}, "found a config of type 'ppo'"),
+    ],
+)
+def test_values_in_a_file_must_have_the_types_of_their_fields(kind: Any, data: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        read_from_file(data, kind)
+
+
+def test_own_types_in_a_file_are_rebuilt() -> None:
+    config = PPOConfig(gamma=1, dual_clip=math.inf, hidden_sizes=(8,))
+    assert read_from_file(json.loads(json.dumps(to_data(config)))) == config
+    space = Box((2,), low=(0.0, -math.inf))
+    assert read_from_file(to_data(space), Space) == space
+    assert read_from_file(to_data(Discrete(3)), Space) == Discrete(3)
+
+
+def test_all_foreign_names_of_a_file_are_reported_at_once_and_none_is_imported() -> None:
+    data = {"a": {"type": "no_module:A", "fields": {"x": {"type": "no_other:B", "fields": {}}}}}
+    data["b"] = to_data(PPOConfig(network="no_third:net"))
+    with pytest.raises(UntrustedCode, match=r": no_module:A, no_other:B, no_third:net\. SRL"):
+        from_file(data, {"a": AlgorithmConfig, "b": AlgorithmConfig}, "file")
+
+
+def test_a_file_of_the_wrong_shape_is_refused() -> None:
+    with pytest.raises(ValueError, match="file must contain a; found a list"):
+        from_file([], {"a": int}, "file")
+    with pytest.raises(ValueError, match="file has no 'a'"):
+        from_file({}, {"a": int}, "file")
+    for content in (b"[" * 10_000, b'{"a": 1, "a": 2}', b"\xff", b'["\\ud800"]', b"{", b"9" * 5000):
+        with pytest.raises(ValueError, match="file is"):
+            parse_json(content, "file")
+    assert parse_json(b'["\\ud83d\\ude00"]', "file") == ["\U0001f600"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,7 @@ from types import ModuleType
 import pytest
 
 from srl.base import errors
-from srl.base.errors import nearest
+from srl.base.errors import innermost, nearest
 from srl.base.object_names import load_object
 
 USER = """
@@ -113,3 +114,21 @@ def test_valid_words_are_listed_if_none_is_similar() -> None:
     assert nearest("xyz", ["b", "a"]) == "; valid ones: a, b"
     assert nearest("xyz", []) == "; there are none"
     assert nearest("zzz", [f"name{i:02d}" for i in range(25)]).endswith("name19 and 5 more")
+
+
+DUMP = f"""Thread 0x00007f01 (most recent call first):
+  File "/home/me/other.py", line 3 in wait
+
+Current thread 0x00007f7d (most recent call first):
+  File "{threading.__file__}", line 320 in wait
+  File "/home/me/physics.py", line 12 in simulate
+  File "/home/me/env.py", line 8 in step
+  File "<frozen runpy>", line 198 in _run_module_as_main
+"""
+
+
+def test_a_stack_dump_is_summarized_by_the_innermost_line_of_the_users_code():
+    assert innermost(DUMP) == " at /home/me/physics.py:12 in simulate"
+    only_installed = 'Current thread 0x0 (most recent call first):\n  File "/x/site-packages/a.py", line 1 in f\n'
+    assert innermost(only_installed) == " at /x/site-packages/a.py:1 in f"
+    assert innermost("") == ""

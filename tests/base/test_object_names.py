@@ -8,6 +8,8 @@ import inspect
 import json
 import pkgutil
 import re
+import sys
+import types
 import typing
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +20,7 @@ import pytest
 import srl
 from srl.api.experiment import Resources
 from srl.base.config import from_data, to_data
-from srl.base.object_names import NAMES, PARTS, load_part, part_name
+from srl.base.object_names import NAMES, PARTS, load_object, load_part, name_of, part_name, refuse_prompt_code
 
 OWN_PATH = re.compile(rb'"srl\.[\w.]+:\w+"')
 
@@ -109,3 +111,20 @@ def test_the_files_of_a_run_contain_no_module_path_of_srl(tmp_path: Path) -> Non
     assert any(path.name == "facts.json" for path in texts)
     assert b'"vector"' in texts[run.path / "config.json"]
     assert {path: OWN_PATH.findall(text) for path, text in texts.items() if OWN_PATH.search(text)} == {}
+
+
+def test_what_was_defined_at_a_prompt_is_found_in_this_process_and_refused_for_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Prompt:
+        """Stands for a class that a notebook defines."""
+
+    Prompt.__module__, Prompt.__qualname__ = "__main__", "Prompt"
+    main = types.ModuleType("__main__")
+    main.Prompt = Prompt  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    assert name_of(Prompt) == "__main__:Prompt"
+    assert load_object("__main__:Prompt") is Prompt
+    refuse_prompt_code({"type": "gymnasium", "fields": {"id": "CartPole-v1", "kwargs": [1, None]}})
+    with pytest.raises(ValueError, match=r'Prompt was defined at a prompt.*"path/file.py:Prompt".*scheduler="inline"'):
+        refuse_prompt_code({"fields": {"factory": ["x", "__main__:Prompt"]}})

@@ -163,7 +163,9 @@ def test_only_similar_names_are_suggested(capsys: pytest.CaptureFixture[str], wo
 
 def test_a_missing_algorithm_is_not_replaced_by_a_similar_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "Pendulum-v1", "--algo", "sac", "--lr", "1e-3"]) == 2
-    assert "algorithm 'sac' is not available yet; SRL has ppo, a2c, impala" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert "unknown algorithm 'sac'; name your own as path/file.py:Config. SRL has\n  ppo     most tasks" in shown
+    assert all(f"\n  {name} " in shown for name in BUILT_IN)
 
 
 def test_an_unknown_command_is_refused_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:

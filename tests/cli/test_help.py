@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from srl.cli.flags import run_options
 from srl.cli.help import COMMON, TOPICS
 from srl.cli.main import COMMANDS, command_class, main
 from srl.cli.parser import options_of
+from srl.cli.sweep import Sweep
 from srl.cli.train import Train
 from srl.experiments.options.algorithms import ALGORITHMS
 from srl.experiments.options.train_options import SECTIONS, TrainOptions
@@ -58,8 +60,14 @@ def test_the_help_of_resume_leaves_out_what_only_a_new_run_can_set(capsys: pytes
         assert "--recipe " not in shown(capsys, "resume", *words)
 
 
+def test_the_help_of_sweep_shows_seeds_and_not_the_one_seed_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(capsys, "sweep", "--help")
+    assert "--seeds SEEDS" in text
+    assert "--seed " not in text
+
+
 def test_common_options_exist() -> None:
-    known = {option.name for option in (*options_of(Train), *run_options(TrainOptions(), "ppo"))}
+    known = {option.name for option in (*options_of(Train), *options_of(Sweep), *run_options(TrainOptions(), "ppo"))}
     assert {name for names in COMMON.values() for name in names} <= known
 
 
@@ -69,7 +77,7 @@ def test_common_options_exist() -> None:
         ("", ["check-env", "srl help cluster"]),
         ("ppo", ["--algo.clip X", "(default: 0.2)", "one of", "Proximal policy optimization"]),
         ("impala", ["--algo.rho-clip X"]),
-        ("cluster", ["--hosts N", "--secret-file FILE"]),
+        ("cluster", ["--hosts N", "--join-file FILE"]),
         ("evaluation", ["--eval-every N", "default: yes; --no-eval-greedy for no"]),
         ("self-play", ["--self-play-share X", "--roles PATTERN=POLICY"]),
         ("workers", ["--lanes N", "--scheduler NAME"]),
@@ -108,3 +116,32 @@ def test_help_needs_neither_torch_nor_gymnasium() -> None:
         "assert not {'torch', 'gymnasium', 'psutil', 'rich'} & set(sys.modules), 'help imports too much'"
     )
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+
+
+def test_the_help_shows_the_options_of_the_users_own_algorithm(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from dataclasses import dataclass\nfrom srl import PPOConfig\n\n"
+        "@dataclass(frozen=True)\nclass Config(PPOConfig):\n"
+        '    """Mine."""\n\n    temperature: float = 0.7\n    """Temperature of my softmax."""\n'
+    )
+    text = shown(capsys, "train", "--algo", f"{tmp_path}/mine.py:Config", "--help")
+    assert "--algo.temperature X      Temperature of my softmax. (default: 0.7)" in text
+    assert "--algo.kl-coefficient" not in text  # PPO's own options are in --help-all
+
+
+@pytest.mark.parametrize(
+    ("words", "texts"),
+    [
+        ([], ["acrobot", "continuous-image", "`srl recipes ENV`"]),
+        (["mujoco"], ["Recipe mujoco:", "algo.normalize_return running"]),
+        (["Pendulum-v1"], ["Recipe pendulum:", "algo.gamma 0.9", "a swing pays off within about ten steps"]),
+        (["srl.testing.environments:Tracer"], ["Recipe default:"]),
+    ],
+)
+def test_recipes_are_listed_and_found_by_environment(
+    words: list[str], texts: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = shown(capsys, "recipes", *words)
+    assert all(each in text for each in texts)

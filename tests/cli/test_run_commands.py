@@ -14,8 +14,8 @@ from srl.cli.main import main
 @pytest.mark.parametrize(
     ("checkpoint", "text"),
     [
-        ("bset", "no checkpoint 'bset'; did you mean 'best'? Use latest, best, a number of steps, or a path"),
-        ("xyzzy", "no checkpoint 'xyzzy'. Use latest, best, a number of steps, or a path"),
+        ("bset", "no checkpoint 'bset'; did you mean 'best'? Use latest, best, a name, a number of steps, or a path"),
+        ("xyzzy", "no checkpoint 'xyzzy'. Use latest, best, a name, a number of steps, or a path"),
     ],
 )
 def test_an_unknown_checkpoint_is_refused_with_the_choices(

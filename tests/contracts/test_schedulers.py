@@ -10,24 +10,26 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.fake_agents import new_identity
 from support.waiting import until
 
 from srl.api.control import Done, Failure, Names, Notice, Ready, Register, Stop, ToWorker
 from srl.api.experiment import Resources
-from srl.api.scheduler import Died, Event, Scheduler, TakeoverRecord, Usage, WorkerMessage
+from srl.api.scheduler import Died, Event, HostEvent, Scheduler, TakeoverRecord, Usage, WorkerMessage
 from srl.api.transport import Message
 from srl.api.worker import FINISHED, IDLE, WORKED, Context, PollResult, RunBroken, WorkerConfig, WorkerId
 from srl.base.meter import Counter, Meter
 from srl.base.state import NotResumable
 from srl.experiments.session.launch import train
 from srl.schedulers.engines.manual import ManualEngine
-from srl.schedulers.hosts.messages import AGENTS, AgentSettings, Messages, codec
+from srl.schedulers.hosts.agent_connections import listen_for_agents
+from srl.schedulers.hosts.messages import AgentSettings
 from srl.schedulers.hosts.scheduler import HostsScheduler
 from srl.schedulers.inline import InlineScheduler
 from srl.schedulers.local.run_memory import RunMemory
 from srl.schedulers.local.scheduler import ProcessScheduler
+from srl.schedulers.local.worker_logs import LogFiles
 from srl.storage import checkpoints
-from srl.transports.tcp import TcpTransport
 
 PATH = (str(Path(__file__).parent), str(Path(__file__).parents[1]))
 """Where worker processes find this module and `support`."""
@@ -122,15 +124,13 @@ def harness(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Harness]
         scheduler = InlineScheduler(memory)
     elif request.param == "hosts":
         (tmp_path / "logs").mkdir()
-        secret = secrets.token_bytes(32)
-        listener = TcpTransport(secret, AGENTS, encrypt=True, codec=codec).listen("the controller", Messages)
+        listener, join_file = listen_for_agents("test", new_identity(), tmp_path / "join")
         settings = AgentSettings("test", secrets.token_bytes(32), path=PATH)
-        scheduler = HostsScheduler(
-            settings, memory, listener, secret, ManualEngine(tmp_path / "agent.log"), 1, tmp_path / "logs"
-        )
+        engine = ManualEngine(tmp_path / "agent.log", join_file.path)
+        scheduler = HostsScheduler(settings, memory, listener, join_file, engine, 1, LogFiles(tmp_path / "logs"))
     else:
         (tmp_path / "logs").mkdir()
-        scheduler = ProcessScheduler("test", memory, tmp_path / "r", tmp_path / "logs", path=PATH)
+        scheduler = ProcessScheduler("test", memory, tmp_path / "r", LogFiles(tmp_path / "logs"), path=PATH)
     made = Harness(scheduler, memory)
     yield made
     scheduler.close()
@@ -227,6 +227,23 @@ def test_a_killed_worker_is_reported_and_can_be_replaced(harness: Harness) -> No
     assert harness.died(replacement).clean
     harness.scheduler.kill(worker_id)  # it is gone already: nothing happens
     harness.scheduler.send([worker_id], Stop())
+
+
+@pytest.mark.parametrize("harness", ["processes"], indirect=True)
+def test_workers_that_die_with_a_killed_zygote_are_not_blamed(harness: Harness) -> None:
+    """Otherwise the kills of a few zygotes within a minute would end the run."""
+    worker_id = harness.start("idle")
+    harness.message(worker_id, Ready)
+    assert isinstance(harness.scheduler, ProcessScheduler)
+    harness.scheduler._handle.process.kill()
+    died = harness.died(worker_id)
+    assert died.blameless
+    assert not died.clean
+    event = harness.wait(lambda e: isinstance(e, HostEvent))
+    assert isinstance(event, HostEvent)
+    assert "zygote" in event.text
+    assert "SIGKILL" in event.text
+    assert harness.died(harness.start("finish", incarnation=1)).clean
 
 
 def test_endpoints_are_registered_and_names_delivered(harness: Harness) -> None:

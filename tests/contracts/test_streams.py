@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from functools import partial
 
@@ -12,6 +13,7 @@ from support.waiting import until
 
 from srl.api.block import BlockSpec
 from srl.api.streams import OpenBlock, PushConsumer, PushProducer
+from srl.api.transport import ChannelClosed
 from srl.base.tree import ArraySpec
 from srl.streams.messages import BlockDecline, BlockRequest, Post, Release
 from srl.streams.push import PushStream
@@ -103,7 +105,8 @@ def test_a_complete_batch_does_not_wait_long_for_a_producer_that_hangs(stage: St
     consumer.advance(2)
     send_block(producer, consumer, 5, version=2)
     send_block(producer, consumer, 6, version=2)
-    assert [posted.ticket for posted in taken_by(consumer, 2, producer)] == [5, 6]
+    taken = taken_by(consumer, 2, producer)
+    assert [posted.block.arrays["reward"][0, 0] for posted in taken] == [5, 6]
     assert consumer.status().dropped == 1
 
 
@@ -144,6 +147,19 @@ def test_one_producer_alone_can_complete_a_batch_for_each_consumer(stage: Stage)
         producer.post(opened)
     for consumer in consumers:
         assert len(taken_by(consumer, 0, producer)) == 5
+
+
+def test_a_consumer_that_is_ahead_leaves_memory_for_the_batch_of_another(stage: Stage) -> None:
+    stream = stage.stream(batch_blocks=3, capacity=1, max_lag=2, consumers=2)
+    producer, ahead = stage.producer(stream, num_open=2), stage.consumer(stream, 1)
+    for number in range(5):
+        send_block(producer, ahead, number)
+    settle(producer, ahead)
+    assert producer.open() is None
+    late = stage.consumer(stream, 0)
+    for number in range(3):
+        send_block(producer, late, number, 0, ahead)
+    assert len(taken_by(late, 0, producer)) == 3
 
 
 def test_drop_oldest_keeps_the_newest_blocks(stage: Stage) -> None:
@@ -285,6 +301,26 @@ def test_the_blocks_of_a_dead_producer_stay_valid_and_its_admissions_come_back(s
         ("actors/1", 8),
     ]
     consumer.release(taken)  # the producer of the first one is gone
+
+
+def test_a_frozen_producer_loses_its_admissions_to_its_replacement_and_posts_nothing_more(stage: Stage) -> None:
+    stream = stage.stream(max_lag=0)
+    frozen, consumer = stage.producer(stream), stage.consumer(stream)
+    opened = opened_by(frozen, consumer)  # the only block that may be admitted
+    replacement = stage.producer(stream, incarnation=1)
+    send_block(replacement, consumer, 2)
+    (posted,) = taken_by(consumer, 0, replacement)
+    assert posted.incarnation == 1
+    consumer.release([posted])
+    consumer.advance(1)
+    with contextlib.suppress(ChannelClosed):  # it continues
+        frozen.post(opened)
+    settle(frozen, consumer)
+    assert frozen.open() is None
+    send_block(replacement, consumer, 3, version=1)
+    (posted,) = taken_by(consumer, 1, replacement, frozen)
+    assert posted.incarnation == 1
+    assert consumer.status().posted == 2
 
 
 def test_a_producer_continues_with_the_replacement_of_a_dead_consumer(stage: Stage) -> None:

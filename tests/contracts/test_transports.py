@@ -17,7 +17,9 @@ from srl.base.shared_memory import Memory
 from srl.base.tree import Array
 from srl.transports.host import HostTransport
 from srl.transports.inproc import InprocTransport
+from srl.transports.join_ticket import Identity
 from srl.transports.tcp import TcpTransport
+from srl.transports.tls import TlsTransport
 
 Result = TypeVar("Result")
 Received = tuple[Message, list[Array], Memory | None]
@@ -90,12 +92,14 @@ def closed(channel: Channel) -> ChannelClosed:
     return until(attempt)
 
 
-@pytest.fixture(params=["inproc", "host", "tcp", "tcp encrypted"])
+@pytest.fixture(params=["inproc", "host", "tcp", "tcp encrypted", "tls"])
 def transport(request: pytest.FixtureRequest, tmp_path: Path) -> Transport:
     if request.param == "inproc":
         return InprocTransport()
     if request.param == "host":
         return HostTransport(tmp_path / "sockets")
+    if request.param == "tls":
+        return TlsTransport(Identity.create(tmp_path / "controller.pem"), "tests")
     return TcpTransport(bytes(range(32)), "run", encrypt="encrypted" in request.param)
 
 
@@ -315,7 +319,7 @@ def test_a_message_of_another_union_closes_only_the_channel_of_its_sender(pair: 
     wrong, wrong_far = pair.connect(Other)
     wrong.send(Other(1))
     assert "violated the protocol" in str(closed(wrong_far))
-    assert pair.transport.refusals.counts == {"frame": 1}  # type: ignore[attr-defined]
+    assert pair.listener.refused == {"frame": 1}
     with pytest.raises(ChannelClosed):
         wrong_far.send(Count(1))
     closed(wrong)
@@ -324,5 +328,22 @@ def test_a_message_of_another_union_closes_only_the_channel_of_its_sender(pair: 
 
 
 def test_the_error_for_an_address_of_another_transport_shows_the_expected_form(pair: Pair) -> None:
-    with pytest.raises(ValueError, match="expected an address like"):
+    with pytest.raises(ChannelClosed, match="expected an address like"):
         pair.transport.connect("unknown:5", Count)
+
+
+def test_malformed_addresses_are_refused(pair: Pair) -> None:
+    prefix = pair.listener.address.partition(":")[0]
+    for text in ("", "\0", "a\0b", "/a\0b", "\ud800", "x" * 5000, ":", "::1", "a:99999/b", "a:٣/b", "/../..", ".:1/a"):
+        for address in (text, f"{prefix}:{text}", f"{pair.listener.address}{text}\0"):
+            with pytest.raises(ChannelClosed):
+                pair.transport.connect(address, Count)
+
+
+def test_names_may_contain_any_characters(pair: Pair) -> None:
+    for name in ("a\0b", "../../escape", "a;b", "ünïcode", "a b%20", "tcp:1", "x" * 300):
+        pair.listener.close()
+        pair.listener = pair.transport.listen(name, Count | Text)
+        near, far = pair.connect()
+        near.send(Count(1))
+        assert get(far)[0] == Count(1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import time
+import threading
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,7 @@ class Greeter:
             case "poll":
                 raise RuntimeError("on purpose")
             case "block":
-                time.sleep(60.0)
+                threading.Event().wait(60.0)
             case "result":
                 return None  # type: ignore[return-value]
         if self._greeted:

@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pytest
 from support.fake_scheduler import FakeScheduler
 from support.manual_clock import ManualClock
 
+from srl.api.block import Episodes
 from srl.api.control import (
     Done,
-    Episodes,
     Failure,
     InjectFault,
+    JournalEntry,
     MetricsReport,
     Names,
     Notice,
@@ -23,11 +25,12 @@ from srl.api.control import (
     UpdateRecord,
 )
 from srl.api.experiment import Experiment, RestartRule, WorkerGroup
-from srl.api.scheduler import Died, OrphanWorker, WorkerMessage
+from srl.api.scheduler import Died, OrphanWorker, TakeoverRecord, WorkerMessage
 from srl.api.status import RunStatus
 from srl.api.worker import WorkerConfig, WorkerId
 from srl.base.meter import Counter
-from srl.controller.controller import STOP_SECONDS, Controller
+from srl.controller.controller import STOP_SECONDS, Controller, Report
+from srl.controller.faults import loopback_addresses
 from srl.controller.supervision import FROZEN_SECONDS, QUARANTINE_SECONDS
 from srl.controller.takeover import UNKNOWN_INCARNATIONS
 
@@ -65,7 +68,8 @@ class Run:
         self.clock = ManualClock(now=100.0)
         self.scheduler = FakeScheduler(self.clock, ready)
         self.statuses: list[RunStatus] = []
-        self.updates: list[UpdateRecord] = []
+        self.entries: list[JournalEntry] = []
+        self.reports: list[Report] = []
         values: dict[str, Any] = {"policies": ("policy",), "learning": ("policy",), "target_steps": 1000, **fields}
         self.controller = Controller(
             Experiment("run", 7, groups, **values),
@@ -73,7 +77,8 @@ class Run:
             "/runs/run",
             on_status=self.statuses.append,
             clock=self.clock,
-            on_update=self.updates.append,
+            on_journal=self.entries.append,
+            on_report=self.reports.append,
         )
 
     def started(self) -> Run:
@@ -239,7 +244,7 @@ def test_a_stuck_worker_is_replaced_and_its_stacks_are_kept_as_the_reason() -> N
     assert run.scheduler.killed == [WorkerId("actors", 1, 0)]
     assert run.incarnation("actors/1") == 1
     assert "actors/1 is stuck in phase boot; replacing it" in run.messages()
-    assert "stacks of actors/1" in run.messages()
+    assert "actors/1 died: stuck in phase boot for 60 s at /home/me/env.py:7 in step_1; restarting it" in run.messages()
 
 
 def test_a_stopped_process_is_replaced_within_seconds() -> None:
@@ -391,16 +396,20 @@ def test_a_fatal_event_of_the_hosts_ends_the_run() -> None:
 
 def test_reports_of_workers_reach_the_status() -> None:
     run = Run().started()
-    run.scheduler.send_from("actors/0", Episodes(1, [5.0], [9.0], "policy"))
-    run.scheduler.send_from("trainers/0", MetricsReport("policy", {"entropy": 0.5}))
+    report = MetricsReport("policy", {"entropy": 0.5})
+    run.scheduler.send_from("trainers/0", report)
     run.scheduler.send_from("trainers/0", Notice("update 3 was skipped"))
-    record = UpdateRecord("policy", 0, 1, "a", "b", ["actors/0.0:1"], 0)
-    run.scheduler.send_from("trainers/0", record)
+    entry = JournalEntry("policy", 0, 1, "a", "b", ["actors/0.0:1"], 0)
+    episodes = Episodes.of({"return": np.array([5.0]), "length": np.array([9.0])})
+    record = UpdateRecord("policy", 1, 64, 0.0, {"loss": 2.0}, {"actors/0": episodes}, journal=entry)
+    for _ in range(2):  # the second time by the replacement of a trainer that died
+        run.scheduler.send_from("trainers/0", record)
     run.ticks(1)
     status = run.controller.status()
-    assert (status.return_mean, status.metrics) == (5.0, {"entropy": 0.5})
+    assert (status.return_mean, status.length_mean, status.metrics) == (5.0, 9.0, {"entropy": 0.5, "loss": 2.0})
     assert "trainers/0: update 3 was skipped" in status.messages
-    assert run.updates == [record]
+    assert run.entries == [entry, entry]
+    assert run.reports == [report, record]
 
 
 def test_a_status_is_published_four_times_a_second() -> None:
@@ -418,6 +427,17 @@ def test_a_fault_is_sent_to_the_named_worker() -> None:
         run.controller.inject_fault("actor/1", "slow", 3.0)
     with pytest.raises(ValueError, match="unknown fault 'slo'"):
         run.controller.inject_fault("actors/1", "slo", 3.0)
+
+
+def test_a_flood_is_possible_only_on_the_loopback_interface() -> None:
+    run = Run().started()
+    run.scheduler.send_from("trainers/0", Register("samples/0", "tcp:127.0.0.1:4711"))
+    run.scheduler.send_from("trainers/1", Register("samples/1", "tcp:10.0.0.1:4712"))
+    run.ticks(1)
+    assert "tcp:127.0.0.1:4711" in run.controller.inject_fault("actors/0", "flood", 3.0).split()
+    assert "4712" not in run.controller.inject_fault("actors/0", "flood", 3.0)
+    with pytest.raises(ValueError, match="nothing of this run listens on the loopback interface"):
+        loopback_addresses(["tcp:10.0.0.1:4711"], TakeoverRecord("10.0.0.1:4712", []))
 
 
 def test_a_successor_adopts_the_workers_that_live_and_restarts_the_others() -> None:

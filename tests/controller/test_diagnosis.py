@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from srl.api.status import RunStatus, Settings, StreamStatus, WorkerStatus
-from srl.controller.diagnosis import diagnose
+from srl.controller.diagnosis import diagnose, first_batch
 
 KNOWN = Settings(lanes=256, ring=1, batch=4096, num_minibatches=4)
 
@@ -90,7 +91,25 @@ def run(*workers: WorkerStatus, max_lag: int = 1, filled: float = 0.0, settings:
             run(worker("actors/0", env=0.5), worker("trainers/0", update=0.45), max_lag=0),
             2,
             "alternation: with --max-lag 0, actors and trainer take turns",
+            "let them overlap: --max-lag 1",
+        ),
+        (
+            run(worker("actors/0", env=0.5), worker("trainers/0", update=0.45), max_lag=0),
+            3,
+            "alternation: with --max-lag 0, actors and trainer take turns",
             "let them overlap with --max-lag 1, or stay synchronous with --trainers 2",
+        ),
+        (
+            run(worker("actors/0", env=0.95), worker("actors/1", env=0.95), worker("trainers/0", update=0.05)),
+            2,
+            "environment: actors step it 95 % of the time",
+            "use a faster environment (a native vector environment, EnvPool) or more cores",
+        ),
+        (
+            run(*(worker(f"actors/{n}", env=0.1) for n in range(3)), worker("trainers/0", update=0.95)),
+            4,
+            "trainer: 95 % busy, actors wait 90 %",
+            "make each update cheaper: --algo.num-minibatches 2",
         ),
         (
             run(worker("actors/0", env=0.6), worker("trainers/0", update=0.6), max_lag=1, filled=0.1),
@@ -139,6 +158,14 @@ def test_there_is_no_diagnosis_before_actors_and_trainers_work() -> None:
     assert diagnose(run(), 2) == ("", "")
     assert diagnose(run(worker("actors/0", env=0.9)), 2) == ("", "")
     assert diagnose(run(WorkerStatus("actors/0", "actors"), WorkerStatus("trainers/0", "trainers")), 2) == ("", "")
+
+
+def test_the_way_to_the_first_update_is_shown() -> None:
+    status = msgspec.structs.replace(run(), decisions=1500, first_steps=1000, env_fps=50.0)
+    assert first_batch(status, 2000) == (
+        "first update: actors have made 500 of the 2,000 decisions of a batch, complete in about 30 s"
+    )
+    assert first_batch(msgspec.structs.replace(status, env_fps=0.0), 2000).endswith("of a batch")
 
 
 def test_workers_of_a_group_count_by_their_mean() -> None:

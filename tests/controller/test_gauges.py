@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
+import numpy as np
 import pytest
+from support.waiting import until
 
-from srl.api.control import Episodes, Evaluated, MetricsReport
+from srl.api.block import Episodes
+from srl.api.control import EpisodeReport, Evaluated, MetricsReport, UpdateRecord
 from srl.api.experiment import Experiment, WorkerGroup
 from srl.api.status import RunStatus
 from srl.api.streams import StreamEnd
 from srl.api.worker import WorkerConfig, WorkerId
 from srl.base.meter import Counter, Meter, Phase
 from srl.controller.gauges import Gauges, WorkerView
-from srl.controller.metrics import metrics_of
+from srl.controller.metrics import evaluation_row, system_row, update_row
 from srl.controller.policy_gauges import CURVE_POINTS
 
 
@@ -52,8 +54,8 @@ def test_totals_are_sums_over_workers(gauges: Gauges) -> None:
     assert (found.steps, found.version, found.lane_failures) == (25, 4, 1)
     assert (found.lag_mean, found.lag_max) == (0.4, 1)
     assert (found.skipped_updates, found.unrecorded_decisions) == (2, 7)
-    metrics = metrics_of(found)
-    assert (metrics["run/skipped_updates"], metrics["run/unrecorded_decisions"]) == (2.0, 7.0)
+    row = system_row(found)
+    assert (row["skipped_updates"], row["unrecorded_decisions"]) == (2.0, 7.0)
 
 
 def test_totals_survive_the_restart_of_a_worker(gauges: Gauges) -> None:
@@ -94,25 +96,50 @@ def test_a_run_without_workers_has_a_status(gauges: Gauges) -> None:
     assert (found.steps, found.version, found.workers, found.return_mean) == (0, 0, [], None)
 
 
+def episodes(*returns: float, **facts: list[float]) -> dict[str, Episodes]:
+    """Episodes of length 5 of one actor."""
+    columns = {"return": list(returns), "length": [5.0] * len(returns), **facts}
+    return {"actors/0": Episodes.of({name: np.array(values) for name, values in columns.items()})}
+
+
+def update(number: int, *returns: float, policy: str = "policy", steps: int = 0, **facts: list[float]) -> UpdateRecord:
+    metrics = {"entropy": number / 10}
+    return UpdateRecord(policy, number, steps or 100 * number, 0.0, metrics, episodes(*returns, **facts), 6, 4, 2)
+
+
 def test_returns_are_means_over_the_last_hundred_episodes(gauges: Gauges) -> None:
-    gauges.add_report(Episodes(1000, [0.0] * 50, [1.0] * 50))
-    gauges.add_report(Episodes(100, [10.0] * 80, [5.0] * 80))
+    gauges.add_record(update(1, *[0.0] * 1000))
+    gauges.add_record(update(2, *[10.0] * 80))
     found = status(gauges)
-    assert (found.episodes, found.return_mean, found.length_mean) == (1100, 8.0, 4.2)
+    assert (found.episodes, found.return_mean, found.length_mean) == (1080, 8.0, 5.0)
 
 
 def test_the_curve_stays_short_and_covers_the_run(gauges: Gauges) -> None:
-    gauges.extend_curves()  # before the first episode there is nothing to draw
+    gauges.add_record(update(1))  # before the first episode there is nothing to draw
     assert status(gauges).return_curve == []
     for number in range(5000):
-        gauges.policies["policy"].episodes.returns.clear()
-        gauges.add_report(Episodes(1, [float(number)], [1.0]))
-        gauges.extend_curves()
+        gauges.add_record(update(number + 2, *[float(number)] * 100))
     curve = status(gauges).return_curve
     assert CURVE_POINTS / 2 <= len(curve) <= CURVE_POINTS
     assert curve == sorted(curve)
     assert curve[0] < 100
     assert curve[-1] > 4900
+
+
+def test_the_row_of_an_update_has_its_metrics_and_the_means_of_its_episodes() -> None:
+    record = update(3, 1.0, 5.0, won=[1.0, np.nan], seed=[7.0, 8.0])
+    own = {"update": 3, "entropy": 0.3, "lag_mean": 1.5, "lag_max": 2, "episodes": 2, "return": 3.0, "length": 5.0}
+    own |= {"return_min": 1.0, "return_max": 5.0, "won": 1.0}
+    shared = {"kind": "update", "policy": "policy", "elapsed": 2.5, "facts": ["won"]}
+    assert update_row(record, 2.5) == shared | own
+    prefixed = {f"policy/{name}": value for name, value in own.items()}
+    assert update_row(record, 2.5, "policy") == shared | prefixed | {"policy/steps": 300}
+    both = update_row(record, 2.5, earlier=[update(1, 6.0)])
+    assert (both["updates"], both["update"], both["episodes"], both["return"], both["lag_mean"]) == (2, 3, 3, 4.0, 1.5)
+    assert (both["entropy"], both["entropy_min"], both["entropy_max"]) == (pytest.approx(0.2), 0.1, 0.3)
+    row = update_row(update(3), 2.5)
+    assert row["episodes"] == 0
+    assert not {"return", "length", "return_min", "facts"} & row.keys()
 
 
 def test_streams_are_named_after_their_consumers(gauges: Gauges) -> None:
@@ -126,18 +153,20 @@ def test_streams_are_named_after_their_consumers(gauges: Gauges) -> None:
     assert (samples.name, samples.filled, samples.posted) == ("samples/0", 0.25, 9)
     assert (samples.consumed, samples.dropped) == (6, 1)
     assert (requests.name, requests.batch_mean) == ("requests/0", 25.0)
-    assert metrics_of(found)["streams/requests/0/batch_mean"] == 25.0
+    assert system_row(found)["streams/requests/0/batch_mean"] == 25.0
 
 
 def test_an_evaluation_has_the_step_of_its_version_and_the_best_is_remembered(gauges: Gauges) -> None:
-    for version, learned in ((0, 0), (10, 1000), (20, 2000)):
-        status(gauges, member("trainers", learned=learned, version=version))
+    for version in (5, 10, 20):
+        gauges.add_record(update(version))
     gauges.add_report(Evaluated("policy", 5, [10.0, 20.0], [1.0, 3.0]))
     gauges.add_report(Evaluated("policy", 20, [8.0], [4.0]))
     found = status(gauges).evaluation
     assert found is not None
     assert (found.count, found.step, found.return_mean, found.return_interval) == (2, 2000, 8.0, None)
     assert (found.best_return, found.best_step, found.length_mean) == (15.0, 500, 4.0)
+    row = evaluation_row(found, 1.0, "hiders", "hiders")
+    assert (row["kind"], row["hiders/eval/return"], row["hiders/eval/version"]) == ("evaluation", 8.0, 20)
 
 
 def test_the_best_evaluation_survives_a_resume(gauges: Gauges) -> None:
@@ -150,11 +179,11 @@ def test_the_best_evaluation_survives_a_resume(gauges: Gauges) -> None:
     assert (found.count, found.return_mean, found.best_return) == (2, 3.0, 10.0)
 
 
-def test_facts_about_episodes_become_running_means(gauges: Gauges) -> None:
-    gauges.add_report(Episodes(1, [], [], "policy", {"seen": 1.0}))
-    gauges.add_report(Episodes(50, [], [], "policy", {"seen": 0.0}))
+def test_statistics_of_episodes_are_means_over_the_last_hundred_that_have_them(gauges: Gauges) -> None:
+    gauges.add_record(update(1, 0.0, 0.0, seen=[1.0, np.nan]))
+    gauges.add_record(update(2, 0.0, seen=[0.0]))
     assert status(gauges).facts == {"seen": 0.5}
-    gauges.add_report(Episodes(100, [], [], "policy", {"seen": 3.0}))
+    gauges.add_record(update(3, *[0.0] * 100, seen=[3.0] * 100))
     assert status(gauges).facts == {"seen": 3.0}
 
 
@@ -179,10 +208,10 @@ def two_policies() -> Gauges:
 
 def test_figures_of_several_policies_are_kept_apart() -> None:
     gauges = two_policies()
-    gauges.add_report(Episodes(2, [1.0, 3.0], [5.0, 5.0], "hiders", {"moves": 1.0}))
-    gauges.add_report(Episodes(1, [-8.0], [5.0], "seekers", {"moves": 2.0}))
-    gauges.add_report(MetricsReport("hiders", {"entropy": 0.1}))
-    gauges.add_report(MetricsReport("seekers", {"entropy": 0.2}))
+    gauges.add_record(update(1, 1.0, 3.0, policy="hiders", moves=[1.0, 1.0]))
+    assert gauges.recorded_step == 100
+    gauges.add_record(update(2, -8.0, policy="seekers", moves=[2.0]))
+    assert gauges.recorded_step == 300
     gauges.add_report(MetricsReport("", {"greedy": 0.3}))
     gauges.add_report(Evaluated("hiders", 3, [4.0], [5.0]))
     gauges.add_report(Evaluated("seekers", 9, [-4.0], [5.0]))
@@ -195,8 +224,7 @@ def test_figures_of_several_policies_are_kept_apart() -> None:
     assert (hiders.return_mean, hiders.episodes, seekers.return_mean, seekers.episodes) == (2.0, 2, -8.0, 1)
     assert (hiders.facts, seekers.facts) == ({"moves": 1.0}, {"moves": 2.0})
     assert found.episodes == 3
-    assert found.return_mean == pytest.approx(-4 / 3)
-    assert found.facts == {"moves": 1.5}
+    assert (found.return_mean, found.length_mean, found.facts, found.return_curve) == (None, None, {}, [])
     assert (hiders.steps, hiders.version, hiders.lag_mean, hiders.lag_max) == (10, 4, 1.0, 2)
     assert (seekers.steps, seekers.version, seekers.lag_mean, seekers.lag_max) == (20, 9, 0.0, 0)
     assert (found.steps, found.version, found.updates) == (30, 9, 13)
@@ -207,21 +235,27 @@ def test_figures_of_several_policies_are_kept_apart() -> None:
     ]
 
 
-def test_the_mean_return_of_several_policies_is_that_of_their_last_episodes_each() -> None:
-    gauges = two_policies()
-    gauges.add_report(Episodes(100, [10.0] * 100, [5.0] * 100, "hiders"))
-    gauges.add_report(Episodes(900, [-10.0] * 900, [5.0] * 900, "seekers"))
+def test_episodes_of_a_frozen_policy_are_not_those_of_the_learning_one() -> None:
+    names = ("hiders", "seekers")
+    gauges = Gauges(Experiment("run", 0, (), names, ("hiders",), "Env-v0"), "/runs/run")
+    gauges.add_record(update(1, 1.0, policy="hiders"))
+    gauges.add_report(EpisodeReport("seekers", episodes(-1.0, -3.0)))
     found = status(gauges)
-    assert (found.return_mean, found.length_mean, found.episodes, found.return_curve) == (0.0, 5.0, 1000, [])
-    metrics = metrics_of(found)
-    assert (metrics["episodes/hiders/return_mean"], metrics["episodes/seekers/return_mean"]) == (10.0, -10.0)
+    assert (found.return_mean, found.policies["hiders"].episodes) == (1.0, 1)
+    assert (found.policies["seekers"].return_mean, found.policies["seekers"].episodes) == (-2.0, 2)
+
+
+def work(worker: WorkerView) -> None:
+    """Let the worker spend 10 ms in its phase."""
+    start = worker.meter.seconds()[Phase.ENV]
+    until(lambda: worker.meter.seconds()[Phase.ENV] >= start + 0.01)
 
 
 def test_the_start_of_a_worker_is_not_work(gauges: Gauges) -> None:
     worker = member("actors")
     assert [status(gauges, worker, now=now).workers[0].busy for now in (0.0, 1.0)] == [{}, {}]
     worker.meter.enter(Phase.ENV)
-    time.sleep(0.01)
+    work(worker)
     assert status(gauges, worker, now=2.0).workers[0].busy.keys() == {"env"}
 
 
@@ -231,11 +265,11 @@ def test_the_bottleneck_is_measured_from_the_first_update_on(gauges: Gauges) -> 
     trainer.meter.enter(Phase.WAITING)
     for now in range(10):
         assert status(gauges, actor, trainer, now=now / 100).bottleneck == ""
-        time.sleep(0.01)
+        work(actor)
     trainer.meter.set(Counter.FIRST_UPDATE_NS, 1)
     assert status(gauges, actor, trainer, now=1.0).workers[0].busy == {}, "earlier seconds do not count"
     assert status(gauges, actor, trainer, now=1.9).bottleneck == ""
-    time.sleep(0.01)
+    work(actor)
     assert status(gauges, actor, trainer, now=2.0).bottleneck
 
 
@@ -248,10 +282,11 @@ def test_streams_of_several_policies_carry_the_name_of_their_policy() -> None:
 def test_the_figures_of_every_policy_survive_a_takeover() -> None:
     gauges = two_policies()
     trainer = member("trainers-hiders", learned=10, version=4, lag_max=2)
-    gauges.add_report(Episodes(1, [1.0], [5.0], "hiders"))
+    gauges.add_record(update(4, 1.0, policy="hiders", seen=[1.0]))
     gauges.add_report(Evaluated("seekers", 9, [-4.0], [5.0]))
     gauges.forget(trainer.worker_id, trainer.meter)
     successor = two_policies()
     successor.take_over(json.loads(json.dumps(gauges.state())))
     assert status(successor).policies == status(gauges).policies
+    assert successor.recorded_step == gauges.recorded_step == 400
     assert status(successor).steps == 10

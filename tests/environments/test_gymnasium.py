@@ -1,6 +1,7 @@
 import re
 from dataclasses import replace
 
+import gymnasium
 import numpy as np
 import pytest
 from support import tracers
@@ -11,6 +12,7 @@ from srl.api.spaces import MultiDiscrete
 from srl.environments.adapters.gymnasium import GymnasiumConfig, GymnasiumLanes
 from srl.environments.failures import MAX_FAILURES_IN_A_ROW, EnvironmentBroken
 from srl.environments.registry import lanes_config
+from srl.testing.environments import Tracer
 
 TRACER, FAULTY = "srl.testing.environments:Tracer", "support.faulty_environments:Faulty"
 
@@ -170,13 +172,60 @@ def test_an_environment_that_fails_at_every_first_step_raises():
 
 
 def test_an_environment_that_cannot_be_created_raises_with_the_reason():
-    with pytest.raises(EnvironmentBroken, match=r"support.tracers:unmakeable could not be created.*no simulator here"):
+    reason = r"support.tracers:unmakeable could not be created.*no simulator here.*tracers\.py:\d"
+    with pytest.raises(EnvironmentBroken, match=reason):
         lanes_config(tracers.unmakeable).build(1)
     with pytest.raises(EnvironmentBroken, match="returned int, not a gymnasium"):
         lanes_config("support.tracers:not_an_environment").build(1)
+
+
+class TwoRewards(Tracer):
+    def step(self, action):
+        observation, reward, *rest = super().step(action)
+        return observation, [reward, reward], *rest
+
+
+def test_a_reward_that_is_not_a_number_is_named_and_never_retried():
+    lanes = GymnasiumLanes("two", TwoRewards, 1)
+    lanes.reset(0)
+    with pytest.raises(EnvironmentBroken, match=r"expected the reward to be a number, found list \[1.*PettingZoo"):
+        step(lanes)
 
 
 def test_nothing_leaks_from_one_episode_into_the_next():
     lanes = lanes_config(TRACER, length=3).build(4)
     (time_step,) = lanes.reset(0)
     assert_consecutive(lanes, time_step, 40, lengths=3)
+
+
+class Adjustable(gymnasium.Env):
+    """An environment whose reward is an attribute; it fails in its third step if `fails` is set."""
+
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (2,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self) -> None:
+        self.pay, self.steps, self.fails = 0.0, 0, False
+
+    def reset(self, *, seed=None, options=None):
+        self.steps = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        if self.fails and self.steps == 3:
+            raise RuntimeError("broken")
+        return np.zeros(2, np.float32), self.pay, False, False, {}
+
+
+@pytest.mark.parametrize("make", [Adjustable, lambda: gymnasium.wrappers.TimeLimit(Adjustable(), 100)])
+def test_an_attribute_changes_in_every_copy_and_in_those_that_replace_failed_ones(make):
+    lanes = GymnasiumLanes("adjustable", make, 2)
+    lanes.reset(0)
+    lanes.set_option("pay", 2.5)
+    lanes.set_option("fails", True)
+    rewards = [lanes.step((np.zeros(2, np.int64),))[0].reward.tolist() for _ in range(5)]
+    assert rewards == [[2.5, 2.5], [2.5, 2.5], [0.0, 0.0], [2.5, 2.5], [2.5, 2.5]]  # the third failed
+    with pytest.raises(AttributeError, match="Adjustable has no attribute 'pya'"):
+        lanes.set_option("pya", 1.0)
+    lanes.close()

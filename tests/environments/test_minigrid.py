@@ -12,6 +12,7 @@ pytest.importorskip("minigrid")
 
 from srl.environments.adapters.minigrid import BABY_LENGTH, BABY_WORDS, CODES, DIRECTIONS, make, words_of
 from srl.environments.registry import lanes_config
+from srl.testing.env_checks.environment import check_environment
 
 VIEW = 49 * sum(CODES) + DIRECTIONS
 
@@ -61,5 +62,9 @@ def test_the_words_of_the_longest_mission_of_babyai_are_encoded() -> None:
 def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda wanted: None if wanted == "minigrid" else find(wanted))
-    with pytest.raises(ValueError, match=r'needs the package minigrid; pip install "srl\[minigrid\]"'):
+    with pytest.raises(ValueError, match=r'needs the package minigrid; pip install "srl-rl\[minigrid\]"'):
         lanes_config("MiniGrid-NoSuchLevel-v0")
+
+
+def test_check_env_finds_nothing_wrong():
+    assert check_environment("MiniGrid-Empty-5x5-v0", steps=100) == []

@@ -1,4 +1,4 @@
-import dataclasses
+import importlib.metadata
 import importlib.util
 import json
 import subprocess
@@ -13,6 +13,7 @@ from support import tracers
 from support.trees import leaf
 
 from srl.api.spaces import Discrete
+from srl.base.config import from_data, to_data
 from srl.base.object_names import name_of
 from srl.environments.adapters.gymnasium import GymnasiumConfig
 from srl.environments.adapters.vector import VectorConfig
@@ -79,7 +80,7 @@ def test_a_config_survives_the_conversion_to_json(name):
         pytest.importorskip("mujoco")
         pytest.importorskip("ale_py")
     config: Any = lanes_config(name)
-    again = type(config)(**json.loads(json.dumps(dataclasses.asdict(config))))
+    again: Any = from_data(json.loads(json.dumps(to_data(config))))
     assert again == config
     lanes = again.build(2)
     assert leaf(lanes.reset(0)[0].observation).shape[0] == 2
@@ -163,10 +164,10 @@ def test_a_misspelled_option_of_a_registered_environment_is_refused():
 @pytest.mark.parametrize(
     ("package", "name", "command"),
     [
-        ("mujoco", "HalfCheetah-v5", 'pip install "srl[mujoco]"'),
-        ("ale_py", "ALE/NoSuchGame-v5", 'pip install "srl[atari]"'),
-        ("Box2D", "LunarLander-v3", 'pip install "srl[box2d]"'),
-        ("envpool", "envpool:Pong-v5", 'pip install "srl[envpool]"'),
+        ("mujoco", "HalfCheetah-v5", 'pip install "srl-rl[mujoco]"'),
+        ("ale_py", "ALE/NoSuchGame-v5", 'pip install "srl-rl[atari]"'),
+        ("Box2D", "LunarLander-v3", 'pip install "srl-rl[box2d]"'),
+        ("envpool", "envpool:Pong-v5", 'pip install "srl-rl[envpool]"'),
     ],
 )
 def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatch, package, name, command):
@@ -191,3 +192,12 @@ def test_the_example_of_the_guide_runs():
         assert not time_step.failures
         ended |= ~time_step.acting
     assert ended.all()
+
+
+def test_an_unknown_id_suggests_the_installed_packages_that_may_register_it(monkeypatch):
+    needs = {"robots": ["gymnasium>=1.0"], "maths": ["numpy"], "logs": ["gymnasium; extra == 'all'"]}
+    owners = {"robot_tasks": ["robots"], "mathematics": ["maths"], "logs": ["logs"], "srl": ["robots"]}
+    monkeypatch.setattr(importlib.metadata, "packages_distributions", lambda: owners)
+    monkeypatch.setattr(importlib.metadata, "requires", needs.get)
+    with pytest.raises(ValueError, match=r"name its module, too: robot_tasks:GraspTheCup-v4\. Name"):
+        lanes_config("GraspTheCup-v4")

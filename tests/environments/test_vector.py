@@ -117,3 +117,15 @@ def test_a_vector_environment_that_fails_is_replaced_as_a_whole(fault, message):
 def test_copies_of_a_vector_environment_differ():
     (time_step,) = lanes_config("CartPole-v1").build(16).reset(0)
     assert len(np.unique(leaf(time_step.observation)[:, 0])) == 16
+
+
+@pytest.mark.parametrize("native", [True, False], ids=["vectorized", "copies"])
+def test_an_attribute_of_a_vector_environment_changes(native):
+    mode = "vector_entry_point" if native else "sync"
+    lanes = VectorLanes("CartPole-v1", lambda: gymnasium.make_vec("CartPole-v1", num_envs=2, vectorization_mode=mode))
+    lanes.reset(0)
+    lanes.set_option("x_threshold", -1.0)  # every position is outside, so that each episode ends at once
+    assert step(lanes).terminated.all()
+    with pytest.raises(AttributeError, match="treshold"):
+        lanes.set_option("x_treshold", 1.0)
+    lanes.close()

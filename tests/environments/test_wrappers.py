@@ -1,14 +1,22 @@
-"""One decision for several steps: rewards are summed, and nothing is carried beyond the end of an episode."""
+"""Wrappers: one decision for several steps, without anything carried beyond an episode, and smaller images."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import gymnasium
 import numpy as np
 import pytest
 from support.trees import leaf
 
 import srl
 from srl.environments.adapters.gymnasium import GymnasiumConfig
+from srl.environments.adapters.wrappers import SmallerImages, shrunk
+from srl.environments.failures import EnvironmentBroken
 from srl.environments.registry import lanes_config
+from srl.experiments.graph.preparation import prepare
+from srl.experiments.options.keywords import merged
+from srl.experiments.options.train_options import TrainOptions
 
 TRACER = "srl.testing.environments:Tracer"
 
@@ -60,3 +68,49 @@ def test_a_run_keeps_its_action_repeat(tmp_path) -> None:
     assert run.status.length_mean == 2
     assert run.status.return_mean == 21
     assert srl.evaluate(run.path, episodes=2).lengths == (2, 2)
+
+
+class Camera(gymnasium.Env[Any, Any]):
+    """Left half red, right half green; beside it a number."""
+
+    observation_space: Any = gymnasium.spaces.Dict(
+        {"camera": gymnasium.spaces.Box(0, 255, (200, 300, 3), np.uint8), "speed": gymnasium.spaces.Box(-1, 1, (1,))}
+    )
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        image = np.zeros((200, 300, 3), np.uint8)
+        image[:, :150, 0] = image[:, 150:, 1] = 200
+        return {"camera": image, "speed": np.zeros(1, np.float32)}, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return self.reset()[0], 0.0, False, False, {}
+
+
+def test_images_are_resized_and_lose_their_colors_while_numbers_stay() -> None:
+    small = SmallerImages(Camera(), 10, grayscale=True)
+    observation, _ = small.reset()
+    assert small.observation_space.contains(observation)
+    assert observation["camera"].tolist() == [[60] * 5 + [117] * 5] * 10  # 0.299 and 0.587 of 200
+    colored, _ = SmallerImages(Camera(), 10, grayscale=False).reset()
+    assert colored["camera"][0, 0].tolist() == [200, 0, 0]
+
+
+def test_pixels_are_means_of_those_they_replace_and_repeat_where_there_are_too_few() -> None:
+    image = np.arange(12, dtype=np.uint8).reshape(4, 3)
+    assert shrunk(image, 2).tolist() == [[1.5, 3.0], [7.5, 9.0]]
+    assert shrunk(image[:1, :1], 2).tolist() == [[0, 0], [0, 0]]
+
+
+def test_the_options_of_a_run_shrink_images_and_large_ones_get_a_hint() -> None:
+    run = prepare(Camera, *merged(TrainOptions(), {"scheduler": "inline"}))
+    assert "hint: images of 200 x 300 x 3 slow down" in run.summary
+    assert "--image-size 84" in run.summary
+    small = prepare(Camera, *merged(TrainOptions(), {"scheduler": "inline", "image_size": 40, "grayscale": True}))
+    assert "hint" not in small.summary
+    observation: Any = small.profile.spec.teams[0].observation
+    assert observation.items["camera"].shape == (40, 40)
+    with pytest.raises(EnvironmentBroken, match=r"need images in the observation"):
+        prepare("Pendulum-v1", *merged(TrainOptions(), {"grayscale": True}))
+    with pytest.raises(ValueError, match=r"need a plain Gymnasium environment, and CartPole-v1 does not run as one"):
+        prepare("CartPole-v1", *merged(TrainOptions(), {"image_size": 40}))

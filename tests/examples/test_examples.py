@@ -36,7 +36,11 @@ def test_an_example_runs(example: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [["learning.py", "CartPole-v1", "--steps", "512", "--seeds", "1", "--json"], ["fuzz_wire.py", "--frames", "2000"]],
+    [
+        ["learning.py", "CartPole-v1", "--steps", "512", "--seeds", "1", "--json"],
+        ["fuzz_wire.py", "--frames", "2000"],
+        ["fuzz_channels.py", "--cases", "200"],
+    ],
     ids=lambda words: words[0],
 )
 def test_a_short_version_of_a_benchmark_runs(words: list[str]) -> None:

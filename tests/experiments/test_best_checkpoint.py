@@ -13,10 +13,11 @@ from support.trained_runs import latest_checkpoint
 
 import srl
 from srl.api.status import EvaluationStatus
+from srl.base.files import Losses
 from srl.experiments.session.best_checkpoint import BestCheckpoint
 from srl.experiments.session.checkpointing import BackgroundWriter
+from srl.experiments.session.run_record import RunRecord
 from srl.storage import checkpoints
-from srl.storage.metric_sinks import MetricSinks
 from srl.storage.run_directory import create
 from srl.terminal.report import final_report
 from srl.workers.evaluator import EVALUATED
@@ -30,18 +31,18 @@ def test_the_best_parameters_are_kept_and_training_is_unchanged(tmp_path: Path) 
         "CartPole-v1", root=tmp_path, name="run", eval_every=2000, eval_episodes=4, eval_share=1.0, **OPTIONS
     )
     records = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
-    evaluated = [record for record in records if "eval/return_mean" in record]
+    evaluated = [record for record in records if "eval/return" in record]
     assert len(evaluated) == run.status.evaluation.count >= 3  # type: ignore[union-attr]
     steps = [record["step"] for record in evaluated]
     assert steps == sorted(steps)
     assert run.status.evaluation is not None
-    best = max(evaluated, key=lambda record: record["eval/return_mean"])
-    assert run.status.evaluation.best_return == best["eval/return_mean"]
+    best = max(evaluated, key=lambda record: record["eval/return"])
+    assert run.status.evaluation.best_return == best["eval/return"]
     path = checkpoints.latest(run.path / "checkpoints" / "best")
     assert path is not None
     arrays, facts = checkpoints.read(path)
     # The best of those whose parameters were still there when the evaluation was read.
-    assert (facts["score"], checkpoints.step_of(path)) in [(one["eval/return_mean"], one["step"]) for one in evaluated]
+    assert (facts["score"], checkpoints.step_of(path)) in [(one["eval/return"], one["step"]) for one in evaluated]
     assert list(arrays) == ["policy/parameters"]
     result = srl.evaluate(run.path, episodes=2, checkpoint="best")
     assert result.checkpoint == path
@@ -66,9 +67,7 @@ def test_evaluation_works_although_no_episode_ends(tmp_path: Path) -> None:
     run = srl.train(env, env_args={"length": 10**6}, root=tmp_path, **sizes, **evaluation)
     records = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
     found = {
-        (one["eval/truncated"], one["eval/episodes"], one["eval/length_mean"])
-        for one in records
-        if "eval/truncated" in one
+        (one["eval/truncated"], one["eval/episodes"], one["eval/length"]) for one in records if "eval/truncated" in one
     }
     assert found == {(2.0, 2.0, 3.0)}
     assert run.status.evaluation is not None
@@ -89,7 +88,9 @@ class Overtaken:
 def test_only_parameters_of_the_evaluated_version_are_kept(tmp_path: Path) -> None:
     run = create(tmp_path, "run")
     writer = BackgroundWriter(threaded=False)
-    best = BestCheckpoint(run, {}, {"policy": cast(Any, Overtaken())}, MetricSinks([]), print, writer)
+    best = BestCheckpoint(
+        run, {}, {"policy": cast(Any, Overtaken())}, RunRecord(run, Losses()), print, writer, lambda: None
+    )
     status = EvaluationStatus(1, 64, 1, 2, 10.0, None, 5.0, 10.0, 64)
     best.add([("policy", status)], 1.0)
     assert checkpoints.latest(run.checkpoints / checkpoints.BEST) is None

@@ -144,6 +144,13 @@ def test_observations_that_networks_treat_as_images_get_the_recipe_for_images(ob
     assert choose_sizes(TrainOptions(), probed, 2, True).horizon == (128 if name == "image" else 32)
 
 
+def test_continuous_parts_of_an_action_decide_about_the_recipe() -> None:
+    action = Dict({"steer": Box((1,)), "gear": Discrete(5)})
+    found = recipe_for(lanes_config(Continuous), LaneSpec("x", 1, (TeamSpec("a", ("a",), Box((2,)), action),)))
+    assert found is not None
+    assert found.name == "continuous"
+
+
 def test_every_recipe_sets_options_that_exist_for_every_algorithm() -> None:
     failures = []
     for name, recipe in BY_NAME.items():

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from srl.api.status import RunStatus
+from srl.controller.control_socket import ADDRESS
 from srl.experiments.session import slurm_job, slurm_submission
-from srl.experiments.session.session import Run, RunFailed
+from srl.experiments.session.run import Run, RunFailed
 from srl.schedulers.engines import slurm_commands as slurm
 from srl.storage.run_directory import RunDirectory
 
@@ -30,8 +31,8 @@ def conduct(
 ) -> int:
     """Conduct an attempt whose run ends with this state and reason."""
 
-    def conduct_on(run: RunDirectory, site: Any, on_status: Any) -> Run:
-        (run.path / "cluster" / "secret").touch()
+    def conduct_on(run: RunDirectory, ownership: Any, site: Any, on_status: Any) -> Run:
+        (run.path / "cluster" / ADDRESS).touch()
         meanwhile()
         return Run(run.path, state, reason, RunStatus("run", "", "", str(run.path)))
 
@@ -40,20 +41,20 @@ def conduct(
 
 
 def left(run: RunDirectory) -> set[str]:
-    return {path.name for path in (run.path / "cluster").iterdir()} - {"attempt"}
+    return {path.name for path in (run.path / "cluster").iterdir()}
 
 
-def test_a_preempted_job_leaves_the_files_for_the_next_attempt(
+def test_a_preempted_job_has_no_outcome_so_the_next_attempt_continues(
     run: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queued: list[str] = []
     monkeypatch.setattr(slurm_job, "requeue", lambda: queued.append("again"))
     assert conduct(run, monkeypatch, "stopped", "SIGTERM", lambda: None) == 143
-    assert left(run) == {"secret"}
+    assert left(run) == set()
     assert queued == []  # Slurm queues it again itself
     monkeypatch.setattr("os.kill", lambda pid, number: None)  # a real run would stop
     assert conduct(run, monkeypatch, "stopped", "SIGTERM", lambda: signal.raise_signal(signal.SIGUSR1)) == 0
-    assert left(run) == {"secret"}
+    assert left(run) == set()
     assert queued == ["again"]
 
 

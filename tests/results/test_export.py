@@ -76,9 +76,12 @@ def test_the_exported_policy_is_named(tmp_path: Path, capsys: pytest.CaptureFixt
     quick: dict[str, Any] = {"scheduler": "inline", "sinks": (), "lanes": 2, "horizon": 4, "steps": 60}
     roles = ("chaser_*=chasers", "runner_*=runners")
     run = srl.train(PURSUIT, root=tmp_path, roles=roles, algo="ippo", **quick)
-    for flags, name in (([], "chasers"), (["--policy", "runners"], "runners")):
-        assert main(["export", str(run.path), *flags]) == 0
-        assert f"written: policy {name}, observation" in capsys.readouterr().out
+    assert main(["export", str(run.path)]) == 2
+    assert "has several policies; choose one: chasers, runners" in capsys.readouterr().err
+    assert main(["export", str(run.path), "--policy", "runners"]) == 0
+    assert "written: policy runners, observation" in capsys.readouterr().out
+    assert main(["eval", str(run.path), "--episodes", "5", "--max-steps", "3"]) == 0
+    assert ": 5 episodes\n  chasers return" in capsys.readouterr().out  # not one for each agent
 
 
 VARIED = f"{varied.__file__}:Varied"

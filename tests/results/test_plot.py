@@ -10,20 +10,19 @@ import pytest
 
 import srl
 from srl.cli.main import main
-from srl.storage.run_directory import create, create_group
+from srl.storage.run_directory import create, write_group
 
 
 @pytest.fixture
 def sweep(tmp_path: Path) -> Path:
-    group = create_group(tmp_path, "sweep", {})
+    group = tmp_path / "sweep"
+    write_group(group, {})
     for seed in range(3):
         run = create(group, f"sweep-{seed}")
         run.write_config(
             {"environment": "CartPole-v1", "options": {"type": "x", "fields": {"algo": "ppo", "seed": seed}}}
         )
-        records = [
-            {"step": 1000 * i, "time/elapsed": 1.0 * i, "episodes/return_mean": 20.0 * i + seed} for i in range(20)
-        ]
+        records = [{"step": 1000 * i, "elapsed": 1.0 * i, "return": 20.0 * i + seed} for i in range(20)]
         run.metrics.write_text("".join(json.dumps(record) + "\n" for record in records))
     return group
 
@@ -40,6 +39,20 @@ def test_a_sweep_is_one_curve_with_its_interval(sweep: Path) -> None:
     labeled = srl.plot(f"a={sweep}/sweep-0", f"b={sweep}/sweep-1", x="time")
     assert [line.get_label() for line in labeled.axes[0].lines] == ["a", "b"]
     assert labeled.axes[0].get_xlabel() == "time [s]"
+
+
+def test_each_environment_has_a_panel_and_each_label_a_color(sweep: Path) -> None:
+    pytest.importorskip("matplotlib")
+    run = create(sweep, "other")
+    fields = {"algo": "ppo", "seed": 0, "steps": 7}
+    run.write_config({"environment": "Acrobot-v1", "options": {"type": "x", "fields": fields}})
+    run.metrics.write_text(json.dumps({"step": 10, "return": 1.0}) + "\n")
+    figure = srl.plot(f"a={sweep}/sweep-0", f"b={sweep}/sweep-1", f"b={sweep}/other", width="column", smooth=0.5)
+    first, second = figure.axes
+    assert [axes.get_title() for axes in figure.axes] == ["CartPole-v1", "Acrobot-v1"]
+    assert first.lines[1].get_color() == second.lines[0].get_color(), "both are b"
+    assert figure.get_size_inches()[0] == 3.25
+    assert np.asarray(first.lines[0].get_ydata())[1] == pytest.approx(20.0 / 1.5)
 
 
 @pytest.mark.parametrize("kind", ["png", "pdf", "svg"])
@@ -61,6 +74,8 @@ def test_the_command_writes_a_figure_and_draws_in_the_terminal(
     [
         (["--out", "curve.doc"], ".png, .pdf, .svg"),
         (["--metric", "retrun"], "did you mean 'return'"),
+        (["--width", "wide"], "column, page or a number of inches"),
+        (["--smooth", "1"], "less than 1"),
         (["nowhere"], "no run 'nowhere'"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ from srl.schedulers.hosts.host_loss import (
     StartLimiter,
     WaitReports,
 )
-from srl.schedulers.hosts.messages import AgentSettings, StartWorker
+from srl.schedulers.hosts.messages import AgentSettings, HostNotice, StartWorker
 
 WAITS = HostEvent("trainers/0 waits: no remaining host has 1 GPU")
 
@@ -38,6 +39,13 @@ def test_workers_of_many_lost_hosts_do_not_move_to_the_others_at_once() -> None:
     assert not losses.hold(1.0, num_hosts=8)  # two of ten
     losses.add(62.0)  # the others are too long ago
     assert not losses.hold(62.0, num_hosts=4)
+
+
+def test_a_notice_of_a_host_is_shown_with_its_name(tmp_path: Path) -> None:
+    hosts = FakeHosts(tmp_path, AgentSettings("run", SECRET))
+    hosts.join(join_message("a")).send(HostNotice("the zygote does not answer; it is replaced"))
+    until(lambda: HostEvent("host a: the zygote does not answer; it is replaced") in hosts.events, hosts.poll)
+    hosts.close()
 
 
 def test_a_run_without_hosts_waits_for_a_minute_and_fails() -> None:
@@ -93,4 +101,21 @@ def test_a_worker_that_waits_for_the_gpu_of_a_lost_host_is_reported_once(
     other = run.join(join_message("other", gpus=2.0))
     assert run.receive(other, StartWorker).worker_id == second
     assert run.events.count(WAITS) == 1
+    run.close()
+
+
+def test_refused_connections_are_counted_and_reported_when_there_are_ten_times_as_many(tmp_path: Path) -> None:
+    run = FakeHosts(tmp_path, AgentSettings("run", SECRET))
+    host, port = run.scheduler.address.split(":")
+    for count in range(1, 13):
+        with socket.create_connection((host, int(port))) as stranger:
+            stranger.sendall(b"GET / HTTP/1.1\r\n")
+            while run.scheduler.refused() != {"protocol": count}:
+                run.poll()
+    run.poll()
+    texts = [event.text for event in run.events if isinstance(event, HostEvent)]
+    assert texts == [
+        f"refused 1 connection (1 protocol) at {run.scheduler.address}",
+        f"refused 10 connections (10 protocol) at {run.scheduler.address}",
+    ]
     run.close()

@@ -6,15 +6,23 @@ import socket
 import threading
 import time
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
-from support.waiting import PATIENCE
+from support.fake_agents import new_identity
+from support.waiting import PATIENCE, until
 
 from srl.schedulers.agent.join import HostResources, NoController, join
 from srl.schedulers.engines.ray import RayAgent
-from srl.schedulers.hosts.agent_connections import AgentConnections
-from srl.schedulers.hosts.messages import AGENTS, AgentSettings, Messages, codec
-from srl.transports.tcp import TcpTransport
+from srl.schedulers.hosts.agent_connections import (
+    AgentConnections,
+    AgentMessage,
+    ConnectionEvent,
+    HostJoined,
+    listen_for_agents,
+)
+from srl.schedulers.hosts.messages import AgentHeartbeat, AgentSettings
+from srl.schedulers.local.scheduler import ProcessScheduler
 
 
 def test_a_network_that_drops_everything_is_not_taken_for_a_refusal() -> None:
@@ -25,15 +33,19 @@ def test_a_network_that_drops_everything_is_not_taken_for_a_refusal() -> None:
             client = stack.enter_context(socket.socket())
             client.setblocking(False)
             client.connect_ex(server.getsockname())
+        ticket = new_identity().ticket("run", f"127.0.0.1:{server.getsockname()[1]}")
         with pytest.raises(NoController, match="no controller at"):
-            join(f"127.0.0.1:{server.getsockname()[1]}", bytes(32), HostResources(), connect_seconds=0.2)
+            join(ticket, HostResources(), connect_seconds=0.2)
 
 
-def test_an_agent_on_ray_that_lost_the_controller_joins_again_and_ends_with_the_run() -> None:
+def test_an_agent_on_ray_that_lost_the_controller_joins_again_and_ends_with_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Agents on Slurm and those of `srl agent` use the same function."""
-    listener = TcpTransport(bytes(32), AGENTS, encrypt=True, codec=codec).listen("the controller", Messages)
-    address = listener.address.removeprefix("tcp:")
-    agents = AgentConnections(AgentSettings("run", bytes(32)), ["policy"], listener)
+    monkeypatch.setattr(ProcessScheduler, "ready", True)  # no worker is started, so nothing waits for torch
+    listener, join_file = listen_for_agents("run", new_identity(), tmp_path / "join")
+    settings = AgentSettings("run", bytes(32), proof=join_file.proof_of_hosts)
+    agents = AgentConnections(settings, ["policy"], listener)
     joined: list[str] = []
 
     def controller() -> None:
@@ -50,6 +62,32 @@ def test_an_agent_on_ray_that_lost_the_controller_joins_again_and_ends_with_the_
 
     thread = threading.Thread(target=controller)
     thread.start()
-    assert RayAgent().serve(address, bytes(32), 2.0, 0.0, "fast") == 0
+    assert RayAgent().serve(join_file.ticket(), 2.0, 0.0, "fast") == 0
     thread.join()
     assert len(joined) == 2
+
+
+def test_a_host_offers_itself_once_it_can_start_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trainer that has lost its host must not wait on another one that is still importing torch."""
+    ready = threading.Event()
+    monkeypatch.setattr(ProcessScheduler, "ready", property(lambda self: ready.is_set()))
+    listener, join_file = listen_for_agents("run", new_identity(), tmp_path / "join")
+    agents = AgentConnections(AgentSettings("run", bytes(32)), ["policy"], listener)
+    agent = threading.Thread(target=RayAgent().serve, args=(join_file.ticket(), 2.0, 0.0, "fast"))
+    agent.start()
+
+    def next_event() -> ConnectionEvent:
+        events: list[ConnectionEvent] = []
+        until(lambda: events, lambda: events.extend(agents.poll(0.05)))
+        return events[0]
+
+    first = next_event()
+    assert isinstance(first, AgentMessage)
+    assert isinstance(first.message, AgentHeartbeat)
+    assert not agents.capacities()
+    ready.set()
+    while not isinstance(next_event(), HostJoined):
+        pass
+    assert agents.capacities()
+    agents.close()
+    agent.join()

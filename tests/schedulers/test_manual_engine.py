@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from support.fake_agents import FakeEngine
+from support.fake_agents import FakeEngine, new_identity
 from support.idle_worker import IdleConfig, VersionReporterConfig
 from support.waiting import until
 
@@ -22,11 +22,12 @@ from srl.api.scheduler import Died, Event, HostEvent, WorkerMessage
 from srl.api.worker import WorkerId
 from srl.schedulers.engines import manual
 from srl.schedulers.engines.manual import MODULE, ManualEngine, OrphanAgent, find_agent, record_agent
+from srl.schedulers.hosts.agent_connections import listen_for_agents
 from srl.schedulers.hosts.engine import MAX_RETRY_SECONDS, Retries
-from srl.schedulers.hosts.messages import AGENTS, AgentSettings, Messages, codec
+from srl.schedulers.hosts.messages import AgentSettings
 from srl.schedulers.hosts.scheduler import HostsScheduler
 from srl.schedulers.local.run_memory import RunMemory
-from srl.transports.tcp import TcpTransport
+from srl.schedulers.local.worker_logs import LogFiles
 
 NO_CONTROLLER = "127.0.0.1:1"
 
@@ -36,11 +37,13 @@ def agents() -> list[psutil.Process]:
 
 
 def test_a_killed_agent_is_started_again_and_gets_workers(tmp_path: Path) -> None:
-    secret, memory = secrets.token_bytes(32), RunMemory.create(["policy"])
-    listener = TcpTransport(secret, AGENTS, encrypt=True, codec=codec).listen("the controller", Messages)
+    memory = RunMemory.create(["policy"])
+    listener, join_file = listen_for_agents("test", new_identity(), tmp_path / "join")
     settings = AgentSettings("test", secrets.token_bytes(32), path=(str(Path(__file__).parents[1]),))
-    engine = ManualEngine(tmp_path / "agent.log")
-    scheduler = HostsScheduler(settings, memory, listener, secret, engine, 1, tmp_path, retention=lambda store: None)
+    engine = ManualEngine(tmp_path / "agent.log", join_file.path)
+    scheduler = HostsScheduler(
+        settings, memory, listener, join_file, engine, 1, LogFiles(tmp_path), retention=lambda store: None
+    )
     events: list[Event] = []
 
     def wait(wanted: Event) -> None:
@@ -70,9 +73,9 @@ def test_a_killed_agent_is_started_again_and_gets_workers(tmp_path: Path) -> Non
 
 
 def test_a_run_that_waits_for_its_hosts_fails_only_if_an_agent_keeps_failing(tmp_path: Path) -> None:
-    secret, memory, engine = secrets.token_bytes(32), RunMemory.create(["policy"]), FakeEngine()
-    listener = TcpTransport(secret, AGENTS, encrypt=True, codec=codec).listen("the controller", Messages)
-    scheduler = HostsScheduler(AgentSettings("test", secret), memory, listener, secret, engine, 1, tmp_path)
+    settings, memory, engine = AgentSettings("test", bytes(32)), RunMemory.create(["policy"]), FakeEngine()
+    listener, join_file = listen_for_agents("test", new_identity(), tmp_path / "join")
+    scheduler = HostsScheduler(settings, memory, listener, join_file, engine, 1, LogFiles(tmp_path))
     engine.problem = "the agent on node7 ended with code 1"
     assert scheduler.poll(0.0) == [HostEvent(engine.problem)]
     engine.failed = True
@@ -129,8 +132,8 @@ def record(orphan: subprocess.Popen[bytes], tmp_path: Path) -> Path:
 
 def next_engine(record: Path) -> ManualEngine:
     """The engine of a controller that takes over the run."""
-    engine = ManualEngine(record.with_name("agent.log"), record=record, takeover=True)
-    engine.start(NO_CONTROLLER, bytes(32))
+    engine = ManualEngine(record.with_name("agent.log"), record.with_name("join"), record=record, takeover=True)
+    engine.start(lambda: new_identity().ticket("run", NO_CONTROLLER))
     return engine
 
 

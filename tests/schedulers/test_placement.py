@@ -32,6 +32,24 @@ def test_a_replacement_prefers_its_previous_host() -> None:
     assert found.host == "a"
 
 
+def test_a_trainer_prefers_the_controllers_host_unless_it_had_another_or_leaves_a_gpu_unused() -> None:
+    hosts = [HostCapacity("a", 8), HostCapacity("b", 4, used_cpus=3, has_controller=True)]
+    assert choose(hosts, Resources(), with_controller=True) is hosts[1]
+    assert choose(hosts, Resources(), previous="a", with_controller=True) is hosts[0]
+    assert choose(hosts, Resources(cpu=2), with_controller=True) is hosts[0]
+    assert choose(hosts, Resources()) is hosts[0]
+    with_gpu = [HostCapacity("a", 8), HostCapacity("b", 4, gpus=1, has_controller=True)]
+    assert choose(with_gpu, Resources(), with_controller=True) is with_gpu[0]
+
+
+def test_the_check_of_all_workers_places_trainers_as_the_run_does() -> None:
+    hosts = [HostCapacity("a", 4), HostCapacity("b", 2, has_controller=True)]
+    wanted = [("trainers/0", Resources()), ("actors/0", Resources(2, node="b"))]
+    check_all(hosts, wanted)
+    with pytest.raises(DoesNotFit, match="actors/0"):
+        check_all(hosts, wanted, with_controller=["trainers/0"])
+
+
 def test_workers_without_a_gpu_leave_hosts_with_gpus_to_others() -> None:
     hosts = [HostCapacity("gpu", 8, gpus=1), HostCapacity("cpu", 2)]
     assert [choose(hosts, Resources(gpu=gpu)) for gpu in (0.0, 0.5)] == [hosts[1], hosts[0]]

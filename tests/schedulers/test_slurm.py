@@ -10,9 +10,11 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
+from support.fake_agents import new_identity
 from support.waiting import wait_for
 
 from srl.api.experiment import Resources, WorkerGroup
+from srl.schedulers.agent import join
 from srl.schedulers.agent.join import REFUSED
 from srl.schedulers.engines import slurm
 from srl.schedulers.engines.components import Component, components
@@ -24,7 +26,7 @@ from srl.schedulers.engines.slurm_commands import (
     job_state,
     job_states,
 )
-from srl.transports.join_secret import find_or_make_secret
+from srl.transports.join_ticket import JoinFile
 
 
 def group(name: str, count: int, **needs: object) -> WorkerGroup:
@@ -127,24 +129,25 @@ def test_an_agent_retries_until_slurm_reports_that_the_controller_is_lost_and_re
     hours = itertools.count(0.0, 3600.0)
     monkeypatch.setattr(slurm, "time", SimpleNamespace(monotonic=lambda: next(hours)))
     monkeypatch.setattr(slurm, "QUERY_SECONDS", 0.0)
+    monkeypatch.setattr(join, "start_early", lambda: None)
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
     calls = f"echo $1 >> {tmp_path}/calls; n=$(grep -c -e $1 {tmp_path}/calls)"
     job = "echo NodeList=x BatchHost=$(test $n -le 2 && echo b || echo a)"
     again = 'test $n -ge 2 || { echo "Job is being requeued" >&2; exit 1; }'
     put(tmp_path, "scontrol", f'{calls}; case "$*" in *job*) {job};; requeue*) {again};; *) echo b;; esac')
-    find_or_make_secret(tmp_path / "secret")
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{unused.getsockname()[1]}"
-        assert slurm.main(address, str(tmp_path / "secret"), "b", "1") == 1
+        path = JoinFile(tmp_path / "join", new_identity(), "run", address).path
+        assert slurm.main(str(path), "b", "1") == 1
     assert (tmp_path / "calls").read_text().split().count("requeue") == 2
     printed = capsys.readouterr().out
     assert printed.count("no controller at") == 4
     assert "Job is being requeued" in printed
-    (tmp_path / "secret").unlink()  # the run has ended, but Slurm does not end the agent
-    assert slurm.main(address, str(tmp_path / "secret"), "b", "1") == REFUSED
-    assert "no join secret" in capsys.readouterr().out
+    path.unlink()  # the run has ended, but Slurm does not end the agent
+    assert slurm.main(str(path), "b", "1") == REFUSED
+    assert "no join file" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("size", "restarts", "queued"), [("2", 1, True), ("2", 0, False), ("", 1, False)])
@@ -174,8 +177,8 @@ def test_the_step_of_a_lost_node_does_not_delay_the_end(tmp_path: Path, monkeypa
     put(tmp_path, "srun", f"trap '' TERM; echo $$ > {tmp_path}/pid; sleep 1000 & wait; wait")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr(slurm, "CLOSE_SECONDS", 0.0)
-    engine = SlurmEngine([Node("n0", 1, "", None)], tmp_path, tmp_path / "secret")
-    engine.start("127.0.0.1:1", b"")
+    engine = SlurmEngine([Node("n0", 1, "", None)], tmp_path, tmp_path / "join")
+    engine.start(lambda: new_identity().ticket("run", "127.0.0.1:1"))
     pid = tmp_path / "pid"
     group = int(wait_for(lambda: pid.read_text() if pid.exists() else None, "the step to start"))
     engine.close()

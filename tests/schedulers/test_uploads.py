@@ -9,7 +9,7 @@ import pytest
 from support.fake_controller import ACCEPTED, FakeChannel, connection_to
 from support.waiting import until
 
-from srl.api.transport import ChannelClosed
+from srl.api.transport import ChannelClosed, PeerUnresponsive
 from srl.base.tree import Array
 from srl.parameters.relay import ParameterRelay
 from srl.schedulers.agent.uploads import StateUpload
@@ -21,14 +21,14 @@ from srl.transports.tcp import TcpTransport
 class Hosts:
     """The trainer's host, and another that follows it."""
 
-    def __init__(self, *controllers: FakeChannel) -> None:
+    def __init__(self, controller: FakeChannel, *others: FakeChannel | ChannelClosed) -> None:
         transport = TcpTransport(b"a secret of thirty-two bytes ...", "run")
         self.memories = [RunMemory.create(["policy"]) for _ in range(2)]
         self.relays = [
             ParameterRelay(transport, memory.parameters, lambda _: None, lambda: None) for memory in self.memories
         ]
         self.relays[1].follow("policy", self.relays[0].address)
-        self.connection = connection_to(*controllers)
+        self.connection = connection_to(controller, *others)
         self.upload = StateUpload(self.memories[0].commits, self.connection, self.relays[0])
 
     def commit(self, version: int) -> None:
@@ -56,7 +56,8 @@ def channels() -> tuple[FakeChannel, FakeChannel]:
 
 @pytest.fixture
 def hosts(channels: tuple[FakeChannel, FakeChannel]) -> Iterator[Hosts]:
-    made = Hosts(*channels)
+    dying, successor = channels
+    made = Hosts(dying, PeerUnresponsive("is frozen"), ChannelClosed("nothing listens"), successor)
     yield made
     made.close()
 
@@ -89,13 +90,19 @@ def test_a_version_whose_upload_died_with_the_controller_reaches_the_other_hosts
     assert sent(dying) == [0]
     dying.received.append(ChannelClosed("is gone"))
     assert list(hosts.connection.receive()) == []
+    assert not hosts.connection.reconnect(lambda: ACCEPTED)
+    hosts.commit(1)
+    assert not hosts.connection.controller_died  # it may live, and replace the workers of this host
+    assert hosts.memories[0].commits["policy"].durable == -1
+    until(lambda: hosts.connection.controller_died, lambda: hosts.connection.reconnect(lambda: ACCEPTED))
     hosts.upload.confirm_all()
     hosts.wait_for(0)
-    hosts.commit(1)
+    hosts.upload.send()
     assert hosts.memories[0].commits["policy"].durable == 1  # nothing can be stored elsewhere, and training goes on
     hosts.wait_for(1)
-    assert hosts.connection.reconnect(lambda: ACCEPTED)
+    until(lambda: hosts.connection.reconnect(lambda: ACCEPTED))
     hosts.upload.restart()
     hosts.upload.send()
+    assert hosts.memories[0].commits["policy"].durable == -1
     assert sent(successor) == [1]
     assert hosts.upload.in_progress

@@ -62,7 +62,7 @@ def test_a_zygote_has_its_own_session_and_limits_the_threads_of_workers(early: Z
         ("bench throughput --workload pong", True),
         ("train CartPole-v1 --scheduler inline", False),
         ("train CartPole-v1 --scheduler=hosts", False),
-        ("train CartPole-v1 --seeds 5", False),
+        ("sweep CartPole-v1 --seeds 5", False),
         ("train --help", False),
         ("bench ring", False),
         ("eval latest", False),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import resource
@@ -19,13 +20,16 @@ import pytest
 from srl.base.tree import Array
 from srl.storage.checkpoints import (
     CheckpointError,
+    DamagedCheckpoint,
     Retention,
     best_of,
     checkpoints,
+    copy_as_newest,
     last_good,
     latest,
     read,
     read_workers,
+    set_aside,
     step_of,
     write,
 )
@@ -92,10 +96,10 @@ def test_the_state_of_workers_is_stored_in_a_separate_file(tmp_path: Path) -> No
         read_workers(path)
 
 
-@pytest.mark.parametrize("name", ["arrays.safetensors", "facts.json", "manifest.json"])
+@pytest.mark.parametrize("name", ["arrays.safetensors", "facts.json", "workers.safetensors", "manifest.json"])
 def test_a_flipped_bit_is_detected_and_the_last_good_checkpoint_suggested(tmp_path: Path, name: str) -> None:
     good = write(tmp_path, 1, ARRAYS, {"a": 1})
-    path = write(tmp_path, 2, ARRAYS, {"a": 1})
+    path = write(tmp_path, 2, ARRAYS, {"a": 1}, workers=ARRAYS)
     content = (path / name).read_bytes()
     for position in range(0, len(content), max(1, len(content) // 150)):
         damaged = bytearray(content)
@@ -105,7 +109,7 @@ def test_a_flipped_bit_is_detected_and_the_last_good_checkpoint_suggested(tmp_pa
             CheckpointError, match=f"{re.escape(str(path))} .*the last good one is {re.escape(str(good))}"
         ):
             read(path)
-    assert last_good(tmp_path) == good
+        assert last_good(tmp_path) == good
     (path / name).write_bytes(content)
     read(path)
 
@@ -137,6 +141,35 @@ def test_other_files_are_not_taken_for_checkpoints(tmp_path: Path) -> None:
     foreign.write_text("a file")
     with pytest.raises(CheckpointError, match="it is not a directory"):
         read(foreign)
+
+
+def test_a_damaged_checkpoint_set_aside_keeps_its_number(tmp_path: Path) -> None:
+    write(tmp_path, 1, ARRAYS, {})
+    assert set_aside(write(tmp_path, 2, ARRAYS, {})) == "it was renamed to damaged-0002-step-2"
+    write(tmp_path, 2, ARRAYS, {}, Retention(1))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0003-step-2", "damaged-0002-step-2"]
+
+
+def test_a_copy_becomes_the_newest_checkpoint(tmp_path: Path) -> None:
+    outside = write(tmp_path / "backup", 7, ARRAYS, {"a": 1}, workers=ARRAYS)
+    write(tmp_path / "run", 9, ARRAYS, {})
+    assert copy_as_newest(outside, tmp_path / "run") == latest(tmp_path / "run") == tmp_path / "run" / "0002-step-7"
+    assert read(tmp_path / "run" / "0002-step-7")[1] == {"a": 1}
+    assert read_workers(tmp_path / "run" / "0002-step-7") is not None
+
+
+def test_a_checkpoint_that_cannot_be_opened_is_not_taken_for_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path, 1, ARRAYS, {})
+
+    def refuse(path: Path, limit: int) -> bytes:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr("srl.storage.checkpoints.read_regular", refuse)
+    with pytest.raises(CheckpointError, match="permission denied") as found:
+        read(path)
+    assert not isinstance(found.value, DamagedCheckpoint)
 
 
 def test_leftovers_of_a_dead_writer_are_ignored_and_removed(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from srl.storage.curves import Curve, average, group_runs, read_curve
-from srl.storage.run_directory import RunDirectory, create, create_group, find_all
+from srl.storage.curves import Curve, average, group_runs, read_curve, repeated_seeds
+from srl.storage.run_directory import RunDirectory, create, find_all, write_group
 
 
 def make(root: Path, name: str, records: list[dict[str, Any]], **options: Any) -> RunDirectory:
@@ -22,52 +22,69 @@ def make(root: Path, name: str, records: list[dict[str, Any]], **options: Any) -
     return run
 
 
-def rows(*values: float) -> list[dict[str, Any]]:
-    return [{"step": 10 * i, "time/elapsed": float(i), "episodes/return_mean": v} for i, v in enumerate(values)]
+def rows(*values: float, first: int = 1, elapsed: float = 0.0) -> list[dict[str, Any]]:
+    return [
+        {
+            "step": 10 * number,
+            "kind": "update",
+            "policy": "policy",
+            "elapsed": elapsed + number,
+            "update": number,
+            "return": value,
+            "episodes": 100,
+        }
+        for number, value in enumerate(values, first)
+    ]
 
 
 def test_a_curve_covers_steps_and_time_of_a_resumed_run(tmp_path: Path) -> None:
-    records = [*rows(1.0, 2.0, 3.0), {"step": 30, "time/elapsed": 0.5, "episodes/return_mean": 4.0}, {"step": 35}]
-    run = make(tmp_path, "a", records)
+    run = make(tmp_path, "a", [*rows(1.0, 2.0, 3.0), *rows(4.0, first=4, elapsed=-3.5), {"step": 35}])
     with open(run.metrics, "a") as file:
-        file.write('{"step": 40, "epi')  # still being written
+        file.write('{"step": 40, "ret')  # still being written
     curve = read_curve(run, "return")
-    assert curve.steps.tolist() == [0, 10, 20, 30]
-    assert curve.seconds.tolist() == [0, 1, 2, 2.5]
+    assert curve.steps.tolist() == [10, 20, 30, 40]
+    assert curve.seconds.tolist() == [1, 2, 3, 3.5]
     assert curve.values.tolist() == [1, 2, 3, 4]
 
 
 def test_steps_that_a_killed_run_repeated_are_drawn_once(tmp_path: Path) -> None:
     """The run was killed at step 40 and resumed from step 20. One evaluation is at step 30, and one comes later."""
     evaluated = [
-        {"step": step, "time/elapsed": 9.0, "eval/return_mean": value} for step, value in ((10, 1.0), (30, 2.0))
+        {"step": step, "kind": "evaluation", "elapsed": 9.0, "eval/return": value}
+        for step, value in ((10, 1.0), (30, 2.0))
     ]
-    again = [{"step": 20 + 10 * i, "time/elapsed": float(i), "episodes/return_mean": 20.0 + i} for i in (0, 1, 2, 3)]
-    late = {"step": 30, "time/elapsed": 3.5, "eval/return_mean": 3.0}
-    run = make(tmp_path, "a", [*rows(0, 1, 2, 3, 4), *evaluated, *again, late])
+    late = {"step": 30, "kind": "evaluation", "elapsed": 3.5, "eval/return": 3.0}
+    run = make(tmp_path, "a", [*rows(1, 2, 3, 4), *evaluated, *rows(23, 24, 25, first=3), late])
     curve = read_curve(run, "return")
-    assert curve.steps.tolist() == [0, 10, 20, 30, 40, 50]
-    assert curve.values.tolist() == [0, 1, 20, 21, 22, 23]
+    assert curve.steps.tolist() == [10, 20, 30, 40, 50]
+    assert curve.values.tolist() == [1, 2, 23, 24, 25]
     scores = read_curve(run, "eval")
     assert (scores.steps.tolist(), scores.values.tolist()) == ([10, 30], [1, 3])
 
 
-def test_of_two_records_of_a_step_the_last_is_drawn(tmp_path: Path) -> None:
-    """The last record of a run has the step of the one before, if no update was in between."""
-    last = {"step": 20, "time/elapsed": 2.5, "episodes/return_mean": 9.0}
-    curve = read_curve(make(tmp_path, "a", [*rows(1, 2, 3), last]), "return")
-    assert (curve.steps.tolist(), curve.values.tolist()) == ([0, 10, 20], [1, 2, 9])
-
-
-def test_evaluations_of_a_policy_do_not_look_like_a_repetition(tmp_path: Path) -> None:
-    evaluated = {"step": 5, "time/elapsed": 2.5, "eval/hiders/return_mean": 7.0}
-    curve = read_curve(make(tmp_path, "a", [*rows(1, 2, 3), evaluated]), "return")
-    assert curve.steps.tolist() == [0, 10, 20]
+def test_curves_of_episodes_are_means_over_the_last_hundred(tmp_path: Path) -> None:
+    found = rows(1.0, 2.0, 6.0)
+    found[0] |= {"episodes": 50, "facts": ["won"], "won": 0.0, "loss": 1.0}
+    found[1] |= {"episodes": 50, "facts": ["won"], "won": 1.0, "loss": 2.0}
+    found[2] |= {"episodes": 60, "loss": 3.0}
+    run = make(tmp_path, "a", found)
+    assert read_curve(run, "return").values.tolist() == [1.0, 1.5, pytest.approx((2 * 50 + 6 * 60) / 110)]
+    assert read_curve(run, "won").values.tolist() == [0.0, 0.5]
+    assert read_curve(run, "loss").values.tolist() == [1.0, 2.0, 3.0]
 
 
 def test_an_evaluation_has_the_step_of_the_evaluated_version(tmp_path: Path) -> None:
-    evaluated = {"step": 5, "time/elapsed": 2.5, "eval/return_mean": 7.0}
-    assert read_curve(make(tmp_path, "a", [*rows(1, 2, 3), evaluated]), "eval").steps.tolist() == [5]
+    evaluated = {"step": 5, "kind": "evaluation", "elapsed": 2.5, "eval/return": 7.0}
+    run = make(tmp_path, "a", [*rows(1, 2, 3), evaluated])
+    assert read_curve(run, "eval").steps.tolist() == [5]
+    assert read_curve(run, "return").steps.tolist() == [10, 20, 30]
+
+
+def test_the_speed_of_a_run_has_a_curve(tmp_path: Path) -> None:
+    run = make(tmp_path, "a", rows(1.0))
+    run.system.write_text('{"step": 7, "elapsed": 1.5, "train_fps": 100.0}\n')
+    curve = read_curve(run, "fps")
+    assert (curve.steps.tolist(), curve.seconds.tolist(), curve.values.tolist()) == ([7], [1.5], [100])
 
 
 def test_the_error_for_an_unknown_metric_names_the_nearest(tmp_path: Path) -> None:
@@ -81,7 +98,7 @@ def test_the_error_for_an_unknown_metric_names_the_nearest(tmp_path: Path) -> No
 
 def test_the_mean_over_seeds_has_students_interval() -> None:
     x = np.array([0.0, 10.0])
-    curves = [Curve(x, x, np.array([level, level + 10.0])) for level in (1.0, 2.0, 3.0)]
+    curves = [[Curve(x, x, x, np.array([level, level + 10.0]))] for level in (1.0, 2.0, 3.0)]
     band = average(curves, "steps")
     assert band.mean[[0, -1]].tolist() == [2.0, 12.0]
     assert band.interval == pytest.approx(4.303 / np.sqrt(3), abs=1e-3)
@@ -89,12 +106,13 @@ def test_the_mean_over_seeds_has_students_interval() -> None:
 
 
 def test_curves_are_averaged_over_their_common_range() -> None:
-    early = Curve(np.array([0.0, 10.0]), np.array([0.0, 1.0]), np.array([0.0, 10.0]))
-    late = Curve(np.array([5.0, 20.0]), np.array([2.0, 3.0]), np.array([5.0, 20.0]))
-    band = average([early, late], "steps")
+    none = np.zeros(2)
+    early = Curve(np.array([0.0, 10.0]), np.array([0.0, 1.0]), none, np.array([0.0, 10.0]))
+    late = Curve(np.array([5.0, 20.0]), np.array([2.0, 3.0]), none, np.array([5.0, 20.0]))
+    band = average([[early], [late]], "steps")
     assert (band.x[0], band.x[-1]) == (5.0, 10.0)
     assert band.mean == pytest.approx(band.x)
-    apart = average([early, late], "time")  # no common range: extended
+    apart = average([[early], [late]], "time")  # no common range: extended
     assert (apart.x[0], apart.x[-1], apart.mean[-1]) == (0.0, 3.0, 15.0)
 
 
@@ -109,19 +127,85 @@ def test_runs_that_differ_only_in_their_seed_form_a_group(tmp_path: Path) -> Non
     assert (labeled.label, len(labeled.runs)) == ("mine", 2)
 
 
-def test_runs_in_different_environments_are_labeled_by_their_environments_alone(tmp_path: Path) -> None:
-    """Their recipes and steps differ, too."""
-    runs = [make(tmp_path, f"{i}", [], recipe=f"r{i % 2}", steps=i) for i in range(3)]
-    for run, environment in zip(runs, ("CartPole-v1", "HalfCheetah-v5", "HalfCheetah-v5"), strict=True):
-        run.write_config({**run.read_raw_config(), "environment": environment})
-    two = group_runs([("", run) for run in runs[:2]])
-    assert [group.label for group in two] == ["CartPole-v1", "HalfCheetah-v5"]
-    three = group_runs([("", run) for run in runs])
-    assert [group.label for group in three][1:] == ["HalfCheetah-v5, recipe r1", "HalfCheetah-v5, recipe r0"]
+def test_curves_of_one_seed_count_once() -> None:
+    x = np.array([0.0, 10.0])
+    low, high = (Curve(x, x, x, np.array([level, level])) for level in (1.0, 3.0))
+    band = average([[low, high], [high]], "steps")
+    assert band.count == 2
+    assert band.mean[[0, -1]].tolist() == [2.5, 2.5], "the first seed has a mean of 2"
+
+
+def test_runs_with_the_same_options_and_seed_are_one_seed(tmp_path: Path) -> None:
+    runs = [make(tmp_path, name, [], seed=seed) for name, seed in (("a", 0), ("b", 1), ("again", 0))]
+    (group,) = group_runs([("", run) for run in runs])
+    assert group.by_seed() == [[runs[0], runs[2]], [runs[1]]]
+    assert repeated_seeds([group]) == ["a, again have the same options and seed: they count as one seed, by their mean"]
+    (pooled,) = group_runs([("mine", runs[0]), ("mine", make(tmp_path, "other", [], seed=0, lanes=8))])
+    assert len(pooled.by_seed()) == 2, "their options differ"
+
+
+def test_the_groups_of_each_environment_are_labeled_by_what_differs_within_it(tmp_path: Path) -> None:
+    """Recipes and steps differ between environments, and that says nothing about what is compared."""
+    values = [("A", 1, 0.1), ("A", 1, 0.2), ("B", 2, 0.1), ("B", 2, 0.2)]
+    runs = []
+    for environment, steps, rate in values:
+        runs.append(make(tmp_path, f"{environment}-{rate}", [], recipe=f"r{steps}", steps=steps, rate=rate))
+        runs[-1].write_config({**runs[-1].read_raw_config(), "environment": environment})
+    groups = group_runs([("", run) for run in runs])
+    assert [(group.environment, group.label) for group in groups] == [
+        ("A", "rate 0.1"),
+        ("A", "rate 0.2"),
+        ("B", "rate 0.1"),
+        ("B", "rate 0.2"),
+    ]
+    two = group_runs([("", run) for run in runs[1:3]])
+    assert [(group.environment, group.label) for group in two] == [("A", "ppo"), ("B", "ppo")]
+    labeled = group_runs([("mine", run) for run in runs[1:3]])
+    assert [(group.environment, group.label) for group in labeled] == [("A", "mine"), ("B", "mine")]
+
+
+def test_algorithms_are_labeled_by_their_names_alone(tmp_path: Path) -> None:
+    runs = [make(tmp_path, name, [], algorithm={f"{name}_only": 1}) for name in ("ppo", "a2c")]
+    for run in runs:
+        config = run.read_raw_config()
+        config["options"]["fields"]["algo"] = run.name
+        run.write_config(config)
+    assert [group.label for group in group_runs([("", run) for run in runs])] == ["ppo", "a2c"]
+
+
+def test_a_curve_is_over_episodes_too(tmp_path: Path) -> None:
+    records = [{**row, "episodes": count} for row, count in zip(rows(1, 2, 3), (4, 0, 6), strict=True)]
+    evaluated = {"step": 30, "kind": "evaluation", "elapsed": 2.5, "eval/return": 7.0, "eval/episodes": 50}
+    run = make(tmp_path, "a", [*records, evaluated])
+    assert read_curve(run, "return").over("episodes").tolist() == [4, 4, 10]
+    assert read_curve(run, "eval").over("episodes").tolist() == [10]
+    both = [{**row, "hiders/return": 1.0, "hiders/episodes": 2, "seekers/episodes": 3} for row in rows(1, 2)]
+    for row in both:
+        del row["episodes"]
+    two = make(tmp_path, "b", both)
+    assert read_curve(two, "hiders/return").over("episodes").tolist() == [2, 4]
+    assert read_curve(two, "update").over("episodes").tolist() == [5, 10]
+
+
+def test_smoothing_is_tensorboards() -> None:
+    x = np.arange(3.0)
+    curve = Curve(x, x, x, np.array([1.0, 3.0, 3.0]))
+    assert curve.smoothed(0.0).values.tolist() == [1, 3, 3]
+    assert curve.smoothed(0.5).values == pytest.approx([1.0, (0.25 + 1.5) / 0.75, (0.125 + 0.75 + 1.5) / 0.875])
+
+
+def test_the_final_value_is_the_mean_of_the_last_tenth_of_the_steps() -> None:
+    steps = np.array([10.0, 80.0, 90.0, 100.0])
+    curve = Curve(steps, steps, steps, np.array([1.0, 2.0, 4.0, 6.0]))
+    assert curve.final() == 5.0
+    assert curve.final(90.0) == 4.0
+    assert curve.final(85.0) == 2.0
+    assert curve.final(5.0) == 1.0, "the first value, if there is none before"
 
 
 def test_a_group_of_runs_is_found_by_its_directory(tmp_path: Path) -> None:
-    group = create_group(tmp_path, "sweep", {"seeds": [0, 1]})
+    group = tmp_path / "sweep"
+    write_group(group, {"seeds": [0, 1]})
     inside = [make(group, f"sweep-{seed}", []) for seed in range(2)]
     assert find_all("sweep", tmp_path) == find_all(group, Path("elsewhere")) == inside
     assert find_all("sweep-1", tmp_path) == [inside[1]]

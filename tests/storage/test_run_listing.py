@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from srl.api.status import RunStatus
-from srl.storage.run_directory import RunDirectory, create, create_group
+from srl.storage.run_directory import RunDirectory, create, write_group
 from srl.storage.run_listing import list_runs
 
 
@@ -23,8 +23,9 @@ def test_runs_are_listed_with_their_states_newest_last(tmp_path: Path) -> None:
     ended = make(tmp_path, "ended", 100)
     ended.write_status(RunStatus("ended", "CartPole-v1", "ppo", "", state="stopped", steps=64, return_mean=21.5))
     os.utime(ended.status, (300, 300))
-    killed = make(create_group(tmp_path, "sweep", {}), "killed", 50)
-    records = [{"step": step, "episodes/return_mean": step / 2} for step in (10, 20)]
+    write_group(tmp_path / "sweep", {})
+    killed = make(tmp_path / "sweep", "killed", 50)
+    records = [{"step": step, "return": step / 2} for step in (10, 20)]
     killed.metrics.write_text("".join(json.dumps(record) + "\n" for record in records) + '{"step": 3')
     os.utime(killed.metrics, (200, 200))
     queued = make(tmp_path, "queued", 500)

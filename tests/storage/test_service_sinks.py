@@ -5,21 +5,21 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from srl.storage.metric_rows import RowFile
 from srl.storage.run_directory import RunDirectory, create
-from srl.storage.service_sinks import BackgroundSink, check_sinks, sinks_of
+from srl.storage.service_sinks import Sinks, check_sinks
 
 
 class Listing:
     """A sink as a user may write it."""
 
-    def __init__(self, run: RunDirectory) -> None:
-        self._file = run.path / "own.txt"
+    def __init__(self, path: Path) -> None:
+        self._file = path / "own.txt"
 
     def write(self, step: int, metrics: Mapping[str, float], wall: float) -> None:
         with open(self._file, "a") as file:
@@ -30,66 +30,40 @@ class Listing:
             file.write("closed\n")
 
 
-def test_a_users_sink_is_given_by_its_path_and_name(tmp_path: Path) -> None:
+def test_a_users_sink_gets_the_path_of_the_run_and_its_rows(tmp_path: Path) -> None:
     run = create(tmp_path, "run")
     name = f"{__file__}:Listing"
     check_sinks((name,))
-    sinks = sinks_of(run, (name,))
-    sinks.write(1, {"loss": 0.5})
-    sinks.write(2, {"loss": 0.5})
-    sinks.close()
-    assert (run.path / "own.txt").read_text() == "1 ['loss']\n2 ['loss']\nclosed\n"
-    assert len(run.metrics.read_text().splitlines()) == 2
-    assert not list(run.tensorboard.iterdir())
+    RowFile(run.metrics).append(0, {"loss": 0.5}, 0.0)  # before the run was resumed
+    sinks = Sinks(run, (name,))
+    for step in (1, 2):
+        RowFile(run.metrics).append(step, {"kind": "update", "loss": 0.5}, 0.0)
+    RowFile(run.system).append(2, {"train_fps": 100.0}, 0.0)
+    assert sinks.close() == {}
+    assert (run.path / "own.txt").read_text() == "1 ['loss']\n2 ['loss']\n2 ['train_fps']\nclosed\n"
 
 
-class Slow:
-    def __init__(self) -> None:
-        self.go = threading.Event()
-        self.steps: list[int] = []
-
-    def write(self, step: int, metrics: Mapping[str, float], wall: float) -> None:
-        self.go.wait(30)
-        self.steps.append(step)
-
-    def close(self) -> None: ...
+def failing(path: Path) -> Listing:
+    raise RuntimeError(f"no space for {path.name}")
 
 
-def test_a_service_that_does_not_respond_loses_metrics_but_takes_no_time() -> None:
-    slow = Slow()
-    sink = BackgroundSink(lambda: slow, "slow", close_seconds=0.01)
-    for step in range(5000):
-        sink.write(step, {}, 0.0)
-    with pytest.raises(TimeoutError, match="did not accept the last metrics"):
-        sink.close()
-    slow.go.set()
-    sink = BackgroundSink(lambda: slow, "slow")
-    sink.write(9, {}, 0.0)
-    sink.close()
-    assert slow.steps[-1] == 9
-
-
-def test_a_later_write_raises_an_error_of_the_thread() -> None:
-    def broken() -> Slow:
-        raise ConnectionError("no server")
-
-    sink = BackgroundSink(broken, "broken")
-    sink.write(1, {}, 0.0)
-    with pytest.raises(ConnectionError, match="no server"):
-        sink.close()
+def test_an_error_in_a_users_sink_ends_the_command_with_its_traceback(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"(?s)could not be made.*test_service_sinks.py.*in failing.*no space for run"):
+        Sinks(create(tmp_path, "run"), (f"{__file__}:failing",))
 
 
 def test_the_warning_about_a_service_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(run: RunDirectory) -> Slow:
+    def refuse(run: RunDirectory) -> Listing:
         raise PermissionError("no key")
 
     monkeypatch.setattr("srl.storage.service_sinks.WandbSink", refuse)
     warnings: list[str] = []
-    sinks = sinks_of(create(tmp_path, "run"), ("wandb",), warn=warnings.append)
-    sinks.write(1, {})
-    sinks.close()
+    run = create(tmp_path, "run")
+    sinks = Sinks(run, ("wandb",), warn=warnings.append)
+    RowFile(run.metrics).append(1, {"loss": 1.0}, 0.0)
+    assert sinks.close() == {"wandb": 1}
     assert len(warnings) == 1
-    assert "wandb cannot write (no key" in warnings[0]
+    assert "wandb cannot write metrics (no key" in warnings[0]
     assert "WANDB_MODE=offline" in warnings[0]
 
 
@@ -107,21 +81,22 @@ def test_an_unknown_sink_is_refused(name: str, error: type[Exception], text: str
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r'pip install "srl\[wandb\]"'):
+    with pytest.raises(ImportError, match=r'pip install "srl-rl\[wandb\]"'):
         check_sinks(("tensorboard", "wandb"))
 
 
 PROGRAM = """
 import pathlib, sys
 from srl.storage.run_directory import RunDirectory, create
-from srl.storage.service_sinks import sinks_of
+from srl.storage.metric_rows import RowFile
+from srl.storage.service_sinks import Sinks
 root, name = pathlib.Path(sys.argv[1]), sys.argv[2]
 run = RunDirectory(root / "run") if (root / "run").exists() else create(root, "run")
 run.write_config({"environment": "CartPole-v1", "options": {"type": "x", "fields": {"seed": 1}}})
-sinks = sinks_of(run, (name,), warn=lambda text: sys.exit(text))
-sinks.write(10, {"episodes/return_mean": 1.5, "nan": float("nan")})
-sinks.write(5, {"eval/return_mean": 2.5})
-sinks.close()
+sinks = Sinks(run, (name,))
+RowFile(run.metrics).append(10, {"return": 1.5, "nan": float("nan")}, 0.0)
+RowFile(run.metrics).append(5, {"eval/return": 2.5}, 0.0)
+assert sinks.close(60.0) == {}
 """
 
 
@@ -140,7 +115,7 @@ def test_mlflow_stores_the_metrics_of_a_run_and_of_its_resumption(tmp_path: Path
     pytest.importorskip("mlflow")
     store = {"MLFLOW_TRACKING_URI": f"file:{tmp_path}/store", "MLFLOW_ALLOW_FILE_STORE": "true"}
     use(tmp_path, "mlflow", **store)
-    (metric,) = (tmp_path / "store").glob("*/*/metrics/eval/return_mean")
+    (metric,) = (tmp_path / "store").glob("*/*/metrics/eval/return")
     assert [line.split()[1:] for line in metric.read_text().splitlines()] == [["2.5", "5"]] * 2
     assert not list((tmp_path / "store").glob("*/*/metrics/nan"))
 

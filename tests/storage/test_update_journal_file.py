@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from srl.api.control import UpdateRecord
-from srl.storage.update_journal import Journal, check, read
+from srl.api.control import JournalEntry
+from srl.storage.update_journal import Gap, Journal, check, missing, read, updates
 
 
-def entry(update: int, rank: int = 0, **changes: Any) -> UpdateRecord:
-    made = UpdateRecord("policy", rank, update, f"d{update - 1}", f"d{update}", [f"actors/{rank}.0:{update}"], 1)
+def entry(update: int, rank: int = 0, **changes: Any) -> JournalEntry:
+    made = JournalEntry("policy", rank, update, f"d{update - 1}", f"d{update}", [f"actors/{rank}.0:{update}"], 1)
     return msgspec.structs.replace(made, **changes)
 
 
@@ -50,12 +50,56 @@ def test_repeated_reports_are_recognized_in_a_long_journal(tmp_path: Path, monke
     successor = Journal(path)
     for update in (8, 9, 10):
         successor.add(entry(update))
-    assert [line.update for line in read(path)] == list(range(1, 11))
+    assert [line.update for line in updates(read(path))] == list(range(1, 11))
+
+
+def test_entries_that_could_not_be_recorded_leave_a_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("srl.storage.update_journal.HELD_BYTES", 400)
+    path = tmp_path / "disk" / "journal.jsonl"
+    path.parent.touch()  # a file in place of the directory
+    journal = Journal(path)
+    for update in range(1, 11):
+        journal.add(entry(update))
+    assert not journal.complete
+    path.parent.unlink()
+    journal.close()
+    assert journal.complete
+    journal.add(entry(11))
+    found = list(read(path))
+    assert found[0] == Gap(missing(found))
+    assert [line.update for line in updates(found)] == list(range(1 + missing(found), 12))
+    successor = Journal(path)
+    successor.add(entry(11))
+    assert list(read(path)) == found
+
+
+def test_the_check_allows_a_gap_and_nothing_else() -> None:
+    assert check([entry(1), Gap(2), entry(4), entry(5)], max_lag=1) == []
+    assert check([entry(1), entry(1, policy="b"), Gap(4), entry(4), entry(4, policy="b")], max_lag=1) == []
+    assert "follows update 1" in str(check([entry(1), Gap(1), entry(4)], max_lag=1))
+    assert "follows update 5" in str(check([entry(4), Gap(2), entry(5), entry(7)], max_lag=1))
+    assert "follows update 4" in str(check([entry(4), Gap(9), entry(3)], max_lag=1))
+    assert "does not start" in str(check([entry(1), Gap(1), entry(2, parent="x")], max_lag=1))
+    assert "learned again" in str(check([entry(1), Gap(1), entry(3, samples=["actors/0.0:1"])], max_lag=1))
+
+
+def test_a_long_journal_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("srl.storage.update_journal.MAX_BYTES", 2000)
+    path = tmp_path / "journal.jsonl"
+    journal = Journal(path)
+    for update in range(1, 101):
+        journal.add(entry(update))
+    assert sum(each.stat().st_size for each in tmp_path.iterdir()) <= 2000
+    kept = [line.update for line in updates(read(path))]
+    assert kept == list(range(kept[0], 101))
+    assert check(read(path), max_lag=1) == []
+    Journal(path).add(entry(kept[0]))  # repeated
+    assert updates(read(path))[-1] == entry(100)
 
 
 @dataclass
 class Case:
-    line: UpdateRecord
+    line: JournalEntry
     message: str
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import atexit
+import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +25,23 @@ from srl.schedulers.hosts.messages import (
 from srl.schedulers.hosts.replicas import Retention
 from srl.schedulers.hosts.scheduler import HostsScheduler
 from srl.schedulers.local.run_memory import RunMemory
-from srl.transports.tcp import TcpTransport
+from srl.schedulers.local.worker_logs import LogFiles
+from srl.transports.join_ticket import Identity, JoinFile, JoinTicket
+from srl.transports.tls import TlsTransport
 from support.waiting import until
 
-JOIN_SECRET = b"another secret of 32 bytes ....."
 SECRET = b"a secret of thirty-two bytes ..."
 
 
 def join_message(name: str, version: str | None = None, gpus: float = 0.0) -> Join:
     return Join(name, version or srl.__version__, 0, 2.0, gpus, 1000)
+
+
+def new_identity() -> Identity:
+    """Return the identity of a fake controller."""
+    folder = tempfile.TemporaryDirectory()
+    atexit.register(folder.cleanup)
+    return Identity.create(Path(folder.name) / "controller.pem")
 
 
 class FakeEngine(Engine):
@@ -41,7 +51,7 @@ class FakeEngine(Engine):
         self.problem: str | None = None
         self.failed = False
 
-    def start(self, address: str, secret: bytes) -> None: ...
+    def start(self, new_ticket: Callable[[], JoinTicket]) -> None: ...
 
     def poll(self) -> str | None:
         return self.problem
@@ -49,7 +59,7 @@ class FakeEngine(Engine):
     def start_failed(self) -> bool:
         return self.failed
 
-    def hint(self, address: str) -> str:
+    def hint(self) -> str:
         return "wait"
 
     def close(self) -> None: ...
@@ -58,8 +68,9 @@ class FakeEngine(Engine):
 class FakeAgents:
     """Connects fake agents. A subclass makes the controller's end with `listener`, and polls it in `poll`."""
 
-    def __init__(self) -> None:
-        self.transport = TcpTransport(JOIN_SECRET, AGENTS, encrypt=True, codec=codec)
+    def __init__(self, bind: str = "127.0.0.1") -> None:
+        self.identity = new_identity()
+        self.transport = TlsTransport(self.identity, AGENTS, bind, codec=codec)
         self.listener: Listener = self.transport.listen("the controller", Messages)
         self.address = self.listener.address
 
@@ -101,10 +112,10 @@ class FakeHosts(FakeAgents):
             settings,
             self.memory,
             self.listener,
-            JOIN_SECRET,
+            JoinFile(logs / "join", self.identity, "run", self.address.removeprefix("tls:")),
             self.engine,
             1,
-            logs,
+            LogFiles(logs),
             retention=retention,
             takeover=takeover,
         )

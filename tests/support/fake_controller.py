@@ -42,7 +42,16 @@ class FakeChannel:
         pass
 
 
-def connection_to(first: FakeChannel, *others: FakeChannel, headless: float = 60.0) -> ControllerConnection:
-    """A connection over `first`, which reconnects over the others."""
+def connection_to(
+    first: FakeChannel, *others: FakeChannel | ChannelClosed, headless: float = 60.0
+) -> ControllerConnection:
+    """A connection over `first`, which reconnects over the others. An error is raised instead."""
     remaining = list(others)
-    return ControllerConnection(first, lambda: remaining.pop(0), headless, lambda channel: None)
+
+    def connect() -> FakeChannel:
+        found = remaining.pop(0)
+        if isinstance(found, ChannelClosed):
+            raise found
+        return found
+
+    return ControllerConnection(first, connect, headless, lambda channel: None)

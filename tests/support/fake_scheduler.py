@@ -96,7 +96,7 @@ class FakeScheduler(Scheduler):
         return Usage(stopped=worker_id in self.stopped)
 
     def dump(self, worker_id: WorkerId) -> str:
-        return f"stacks of {worker_id.name}"
+        return f'Current thread (most recent call first):\n  File "/home/me/env.py", line 7 in step_{worker_id.index}\n'
 
     def takeover_record(self) -> TakeoverRecord | None:
         return TakeoverRecord("127.0.0.1:1", ["here"])

@@ -31,14 +31,15 @@ def main(name: str, *arguments: str) -> int:
     elif name == "squeue":
         if (HERE / "waiting").exists():
             print(f"7|PENDING|{(HERE / 'waiting').read_text()}")
-        elif _alive():
-            print("7|RUNNING|None")
+        for job in _jobs():
+            if _alive(job):
+                print(f"{job}|RUNNING|None")
     elif name == "scancel" and (HERE / "waiting").exists():
         (HERE / "waiting").unlink()
     elif name == "scancel":
-        os.killpg(int((HERE / "pid").read_text()), signal.SIGKILL)
+        os.killpg(int((HERE / f"{arguments[0]}.pid").read_text()), signal.SIGKILL)
     elif name == "scontrol" and arguments[0] == "requeue":
-        _requeue()
+        _requeue(arguments[1])
     elif name == "scontrol":
         print("\n".join(arguments[2].split(",")) if "hostnames" in arguments else "NodeAddr=127.0.0.1")
     elif name == "srun":
@@ -47,22 +48,30 @@ def main(name: str, *arguments: str) -> int:
     return 0
 
 
-def _requeue() -> None:
+def _jobs() -> list[str]:
+    """Return the ids of all jobs, the first of which is 7."""
+    return sorted((file.stem for file in HERE.glob("*.pid")), key=int)
+
+
+def _requeue(job: str) -> None:
     """Preempt the job: its processes get SIGTERM, and it starts again when they have ended."""
-    os.kill(int((HERE / "pid").read_text()), signal.SIGTERM)
-    while _alive():
+    os.kill(int((HERE / f"{job}.pid").read_text()), signal.SIGTERM)
+    deadline = time.monotonic() + 60.0  # no import of `support`: the installed copy runs on its own
+    while _alive(job):
+        assert time.monotonic() < deadline, "the job does not end"
         time.sleep(0.02)
-    _submit(Path((HERE / "script").read_text()))
+    _submit(Path((HERE / f"{job}.script").read_text()))
 
 
 def _submit(script: Path) -> str:
     if (HERE / "full").exists():
         (HERE / "waiting").write_text((HERE / "full").read_text())
         return "7"
+    number = _number(script)
     directives = dict(re.findall(r"^#SBATCH --([a-z-]+)=(.*)$", script.read_text(), re.M))
     nodes = ",".join(f"n{index}" for index in range(int(directives["nodes"])))
     job = {
-        "SLURM_JOB_ID": "7",
+        "SLURM_JOB_ID": number,
         "SLURMD_NODENAME": "n0",
         "SLURM_JOB_NODELIST": nodes,
         "SLURM_CPUS_PER_TASK": directives["cpus-per-task"],
@@ -76,14 +85,27 @@ def _submit(script: Path) -> str:
             stderr=log,
             start_new_session=True,
         )
-    (HERE / "pid").write_text(str(process.pid))
-    (HERE / "script").write_text(str(script))
-    return "7"
+    (HERE / f"{number}.pid").write_text(str(process.pid))
+    return number
 
 
-def _alive() -> bool:
+def _number(script: Path) -> str:
+    """Return the id of the job with this script: a new one, unless it was submitted before. Others submit meanwhile."""
+    for number in range(7, 1000):
+        file = HERE / f"{number}.script"
+        try:
+            with open(file, "x") as new:
+                new.write(str(script))
+        except FileExistsError:
+            if file.read_text() != str(script):
+                continue
+        return str(number)
+    raise AssertionError("too many jobs")
+
+
+def _alive(job: str) -> bool:
     try:
-        state = Path(f"/proc/{(HERE / 'pid').read_text()}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        state = Path(f"/proc/{(HERE / f'{job}.pid').read_text()}/stat").read_text().rsplit(")", 1)[1].split()[0]
     except OSError:
         return False
     return state != "Z"

@@ -13,7 +13,7 @@ import gymnasium
 import numpy as np
 
 from srl.base.tree import Array
-from srl.testing.environments import Tracer
+from srl.testing.environments import Slow, Tracer
 
 FAULTS = ("raise", "raise_in_reset", "hang", "nan", "nan_reward", "shape", "dtype", "exit", "segfault")
 
@@ -87,6 +87,15 @@ class Faulty(Tracer):
             case _:
                 raise RuntimeError(f"failed on purpose at step {self.t} of episode {self.episode}")
         return observation, reward
+
+
+class Loud(Slow):
+    """An environment that prints at every step in workers; the output of a test's command is not read until it ends."""
+
+    def step(self, action: int) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        if sys.argv[0].startswith("srl-worker"):
+            print("x" * 2000)
+        return super().step(action)
 
 
 class Broken(Tracer):

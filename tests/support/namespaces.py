@@ -39,6 +39,23 @@ class Hosts:
         """Disconnect a host (down) or connect it again (up)."""
         _ip("-n", self._switch, "link", "set", f"port{index}", state)
 
+    def set_rate(self, index: int, bytes_per_second: int) -> None:
+        """Limit a host's link in both directions; 0 removes the limit."""
+        for space, device in ((self._space(index), "eth0"), (self._switch, f"port{index}")):
+            with contextlib.suppress(subprocess.CalledProcessError):  # there was no limit
+                _run("tc", "-n", space, "qdisc", "delete", "dev", device, "root")
+            if bytes_per_second:
+                limit = ("tbf", "rate", f"{bytes_per_second}bps", "burst", "64kb", "latency", "400ms")
+                _run("tc", "-n", space, "qdisc", "add", "dev", device, "root", *limit)
+
+    def set_direction(self, index: int, direction: str, works: bool) -> None:
+        """Drop what a host sends ("out") or what is sent to it ("in"), or stop dropping it."""
+        space, device = (self._switch, f"port{index}") if direction == "out" else (self._space(index), "eth0")
+        rule = f"{{ type filter hook ingress device {device} priority 0; policy drop; }}"
+        cut = f"add table netdev {device}; add chain netdev {device} cut {rule}"
+        command = f"delete table netdev {device}" if works else cut
+        _run("nsenter", f"--net=/run/netns/{space}", "nft", command)
+
     def processes(self, index: int) -> list[int]:
         found = subprocess.run(["ip", "netns", "pids", self._space(index)], capture_output=True, text=True, check=True)
         return [int(word) for word in found.stdout.split()]
@@ -46,12 +63,12 @@ class Hosts:
     def power_off(self, index: int) -> None:
         """Kill all processes of a host. The link goes down first, so that the kernel cannot close their connections."""
         self.set_link(index, "down")
-        self.end_all(index)
+        self.signal_all(index, signal.SIGKILL)
 
-    def end_all(self, index: int) -> None:
+    def signal_all(self, index: int, number: signal.Signals) -> None:
         for process in self.processes(index):
             with contextlib.suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
+                os.kill(process, number)
 
     def _space(self, index: int) -> str:
         return f"srl{os.getpid()}-{index}"
@@ -78,7 +95,7 @@ class Hosts:
     def _tear_down(self) -> None:
         for index in range(len(self.names)):
             with contextlib.suppress(subprocess.CalledProcessError):  # it was not made yet
-                self.end_all(index)
+                self.signal_all(index, signal.SIGKILL)
                 _ip("netns", "delete", self._space(index))
         with contextlib.suppress(subprocess.CalledProcessError):
             _ip("netns", "delete", self._switch)
@@ -97,4 +114,8 @@ def hosts(count: int) -> Iterator[Hosts]:
 
 
 def _ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, stderr=subprocess.PIPE)
+    _run("ip", *words)
+
+
+def _run(*words: str) -> None:
+    subprocess.run(words, check=True, stderr=subprocess.PIPE)

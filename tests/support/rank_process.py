@@ -18,6 +18,7 @@ def run(
     torch.set_num_threads(1)
     trainer = config.build_trainer(observation, action, seed=rank)  # other weights: joining must make them equal
     trainer.join(TrainerGroup(rank, 2, rendezvous, timeout=60.0))
+    assert trainer.lowest(5 + rank) == 5
     skipped = [trainer.step(batch, 0.0).skipped for batch in batches]
     pickle.dump((skipped, dict(trainer.state())), sys.stdout.buffer)
     torch.distributed.destroy_process_group()

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from srl.api.block import BlockSpec
+from srl.api.block import BlockSpec, Episodes, concatenated
 from srl.api.lanes import Lanes, LanesConfig
 from srl.api.spaces import array_spec
 from srl.base.tree import Array
@@ -69,6 +69,7 @@ class ActorRig:
         self.actor._reported = math.inf  # it never reports by itself: `episodes` asks
         self.consumers = {policy: self.stage.consumer(stream) for policy, stream in self.streams.items()}
         self.updates = dict.fromkeys(self.streams, 0)
+        self._episodes: dict[str, list[Episodes]] = {policy: [] for policy in self.streams}
 
     def publish(self, version: int, policy: str = "policy") -> None:
         """Publish parameters; the first one is the version, so that the value of a decision identifies it."""
@@ -82,6 +83,7 @@ class ActorRig:
             update = self.updates[policy]
             taken = until(lambda: consumer.take(update), *self._polls())  # noqa: B023
             found += [{path: array.copy() for path, array in posted.block.arrays.items()} for posted in taken]
+            self._episodes[policy] += [posted.episodes for posted in taken if posted.episodes is not None]
             consumer.release(taken)
             self.updates[policy] += 1
         return found
@@ -103,14 +105,14 @@ class ActorRig:
         self.consumers[policy] = self.stage.consumer(self.streams[policy], incarnation=1)
 
     def episodes(self, role: int = 0) -> tuple[int, list[float], list[float]]:
-        """Return the number, returns and lengths of all episodes since the last call."""
-        count = 0
-        returns: list[float] = []
-        lengths: list[float] = []
-        for group in self.actor._groups:
-            more, some, long = group.recorders[role].tracker.drain()
-            count, returns, lengths = count + more, returns + some, lengths + long
-        return count, returns, lengths
+        """Return the number, returns and lengths of the episodes that came with blocks since the last call, or wait for
+        the next block."""
+        found = list(self._episodes.values())[role]
+        found += [e for group in self.actor._groups if (e := group.recorders[role].tracker.drain()) is not None]
+        columns = concatenated(episodes.arrays() for episodes in found)
+        count = sum(episodes.total for episodes in found)
+        found.clear()
+        return count, columns.get("return", np.zeros(0)).tolist(), columns.get("length", np.zeros(0)).tolist()
 
     def close(self) -> None:
         self.actor.close()

@@ -34,8 +34,10 @@ class Stage:
     def stream(self, spec: BlockSpec = SPEC, **options: Any) -> PushStream:
         return PushStream("samples", spec, remote=self.remote, **{"batch_blocks": 1, "max_lag": None, **options})
 
-    def producer(self, stream: PushStream, index: int = 0, num_open: int = 1, num_scratch: int = 0) -> Producer:
-        producer = stream.producer(self.world.context("actors", index), num_open, num_scratch)
+    def producer(
+        self, stream: PushStream, index: int = 0, num_open: int = 1, num_scratch: int = 0, incarnation: int = 0
+    ) -> Producer:
+        producer = stream.producer(self.world.context("actors", index, incarnation), num_open, num_scratch)
         self._stack.callback(producer.close)
         return producer
 

@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,26 +53,25 @@ class Terminal:
         return self.start("train", environment, "--root", str(self.root), "--name", name, *arguments, **options)
 
     @property
-    def secret(self) -> Path:
-        """File with the secret of the runs of this terminal."""
-        return self.root.parent / "secret"
+    def join_file(self) -> Path:
+        """Join file of this terminal's run over hosts."""
+        return self.root / "run" / "join"
 
     def train_over_hosts(self, environment: str, *arguments: str) -> Command:
         """Start a run over hosts. This machine is the first of them; others `join`."""
-        options = ("--scheduler", "hosts", "--secret-file", str(self.secret))
-        return self.train(environment, *arguments, *options)
+        return self.train(environment, *arguments, "--scheduler", "hosts")
 
     def controller_record(self) -> dict[str, Any] | None:
         """Return what a run over hosts has recorded for the next controller, or None."""
         path = self.root / "run" / "controller.json"
         return json.loads(path.read_text()) if path.exists() else None
 
-    def join(self, command: Command, host: str, *arguments: str) -> Command:
+    def join(self, command: Command, host: str, *arguments: str, enter: Sequence[str] = ()) -> Command:
         """Start the agent of another host, and wait until the run has admitted it. The run's own host always joins
-        first, because the first host gets the first worker."""
+        first, because the first host gets the first worker. `enter` is a command prefix that runs the agent elsewhere.
+        """
         command.wait(lambda status: " joined: " in " ".join(status["messages"]), "the run's own host")
-        address = wait_for(self.controller_record, "an address to join")["cluster"]["address"]
-        agent = self.start("agent", address, "--host", host, "--secret-file", str(self.secret), *arguments)
+        agent = self.launch([*enter, SRL, "agent", str(self.join_file), "--host", host, *arguments])
         command.wait(lambda status: f"host {host} joined" in " ".join(status["messages"]), f"host {host}")
         return agent
 

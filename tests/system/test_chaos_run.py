@@ -11,17 +11,34 @@ RUN = (*SLEEPY, "--actors", "2", "--steps", "1000000000", "--inference", "remote
 def test_a_run_recovers_from_faults_and_its_invariants_hold(terminal: Terminal) -> None:
     command = terminal.train(*RUN)
     command.wait_for_steps(500)
-    nonsense = terminal.run("chaos", "run", "--faults", "flood")
+    nonsense = terminal.run("chaos", "run", "--faults", "floods")
     assert nonsense.code == 2
-    assert "choose from kill, stop, slow, partition" in nonsense.err
+    assert "choose from kill, stop, slow, partition, slow-link, freeze-host, freeze-zygote, flood" in nonsense.err
     chaos = terminal.run(
-        "chaos", "run", "--faults", "kill,slow,partition", *("--every", "0.7", "--count", "6"), *("--seconds", "0.5")
+        *("chaos", "run", "--faults", "kill,slow,partition,slow-link,flood,freeze-host"),
+        *("--every", "0.7", "--count", "6", "--seconds", "0.5"),
     )
     assert chaos.code == 0, chaos.text
     assert "all invariants hold" in chaos.out
     assert "updates, checked" in chaos.out
+    assert "skipping freeze-host: it needs a run with agents (--scheduler hosts)" in chaos.out
     command.signal(signal.SIGINT)
     assert command.end().code == 130
+
+
+@pytest.mark.slow
+def test_a_run_over_hosts_recovers_from_faults_of_its_hosts(terminal: Terminal) -> None:
+    needs = ("--resources", "trainers=cpu:0.2", "policies=cpu:0.2", "actors=cpu:0.2")
+    command = terminal.train_over_hosts(*RUN, *needs)
+    command.wait_for_steps(500)
+    for faults, count in (("freeze-zygote", "1"), ("freeze-host,slow-link,flood", "4")):
+        plan = ("--faults", faults, "--count", count, "--every", "1", "--seconds", "6")
+        chaos = terminal.run("chaos", "run", *plan, "--patience", "150")  # a new zygote imports torch
+        assert chaos.code == 0, chaos.text
+    command.signal(signal.SIGINT)
+    ended = command.end()
+    assert ended.code == 130
+    assert ": the zygote, from which workers are forked, does not answer; it is replaced" in ended.text
 
 
 @pytest.mark.slow

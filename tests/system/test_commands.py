@@ -17,7 +17,7 @@ from srl.terminal.machine import Limits
 LONG = ("--steps", "1000000000")
 
 
-def test_ps_scale_and_stop_reach_a_run_from_another_terminal(
+def test_ps_scale_change_and_stop_reach_a_run_from_another_terminal(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert "no run is active" in terminal.run("ps").out
@@ -43,6 +43,11 @@ def test_ps_scale_and_stop_reach_a_run_from_another_terminal(
     assert "actors: 3 -> 1" in terminal.run("scale", "mine", "actors=1", "actors=2").out
     command.wait(lambda now: "actors/2" not in str(now["workers"]), "the third actor is gone")
     command.wait(lambda now: worker(now, "actors/1")["state"] == "running", "down and up again: two actors")
+    changed = terminal.run("change", "mine", "learning-rate=0.125", "env.length=3", "env.lenght=3")
+    assert changed.out.splitlines()[:2] == ["learning_rate is now 0.125", "env.length is now 3"], changed.err
+    command.wait(lambda now: now["metrics"].get("learning_rate") == 0.125, "the new learning rate")
+    command.wait(lambda now: now["length_mean"] == 3.0, "shorter episodes")
+    command.wait(lambda now: "Slow has no attribute 'lenght'" in str(now["messages"]), "the typing error")
     after = command.wait_for_steps(status["steps"] + 500)
     assert after["restarts"] == 0
 
@@ -57,6 +62,8 @@ def test_ps_scale_and_stop_reach_a_run_from_another_terminal(
         error = capsys.readouterr().err
         for text in texts:
             assert text in error, error
+    assert main(["change", "mine", "gama=0.9"]) == 2
+    assert "gama cannot change during this run" in capsys.readouterr().err
     assert main(["scale", "mime", "actors=2"]) == 2
     assert "no run in progress, or more than one, matches 'mime'" in capsys.readouterr().err
     assert main(["resume", "mine", "--root", str(terminal.root)]) == 2
@@ -74,6 +81,17 @@ def measured(terminal: Terminal) -> list[int]:
     """The steps at which metrics were written; the last line may be incomplete."""
     lines = (terminal.root / "run" / "metrics.jsonl").read_text().split("\n")[:-1]
     return [json.loads(line)["step"] for line in lines]
+
+
+def test_a_run_that_is_just_starting_can_be_stopped(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(terminal.runtime))
+    command = terminal.train(*GENTLE, *LONG)
+    wait_for((terminal.root / "run").exists, "the run directory")  # long before the control socket
+    assert main(["stop", "run", "--root", str(terminal.root)]) == 0
+    assert "run has stopped" in capsys.readouterr().out
+    assert command.end().code in (130, 143)
 
 
 def test_a_run_is_resumed_killed_resumed_again_and_evaluated(

@@ -21,7 +21,8 @@ from support.terminals import SRL, Command, Terminal, kill, worker
 from support.waiting import wait_for
 
 from srl.storage import checkpoints
-from srl.storage.update_journal import check, read
+from srl.storage.run_ownership import newest
+from srl.storage.update_journal import check, read, updates
 
 RUN = (
     *("CartPole-v1", "--steps", "1000000000", "--hosts", "3", "--actors", "5", "--lanes", "16", "--horizon", "32"),
@@ -53,11 +54,10 @@ def test_trainers_on_two_hosts_have_equal_parameters_and_survive_the_death_of_on
     shape = ("--hosts", "2", "--trainers", "2", "--actors", "2", "--lanes", "16", "--horizon", "32", "--journal")
     with hosts(2) as two:
         address = f"{two.address(0)}:7700"
-        worker_id = ("--scheduler", "hosts", "--bind", address, "--secret-file", str(terminal.secret))
+        worker_id = ("--scheduler", "hosts", "--bind", address)
         run = ("CartPole-v1", "--recipe", "none", "--ppo.epochs", "1", "--steps", "1000000000", "--name", "run")
         train = terminal.launch([*two.enter(0), SRL, "train", *run, "--root", str(terminal.root), *shape, *worker_id])
-        wait_for(terminal.secret.exists, "the secret of the run")
-        join = ("agent", address, "--secret-file", str(terminal.secret), "--cpus", "2")
+        join = ("agent", str(terminal.join_file), "--cpus", "2")
         agent = terminal.launch([*two.enter(1), SRL, *join])
         train.wait(lambda status: "neither authenticated nor encrypted" in " ".join(status["messages"]), "a warning")
         before = train.wait(lambda status: status["version"] >= 100, "100 updates")
@@ -71,7 +71,7 @@ def test_trainers_on_two_hosts_have_equal_parameters_and_survive_the_death_of_on
         assert terminal.run("stop", "run").code == 0
         assert train.end().code == 130
         assert agent.end().code == 0
-    entries = list(read(terminal.root / "run" / "journal.jsonl"))
+    entries = updates(read(terminal.root / "run" / "journal.jsonl"))
     assert check(entries, before["max_lag"]) == []
     digests = {rank: {entry.update: entry.digest for entry in entries if entry.rank == rank} for rank in range(2)}
     both = digests[0].keys() & digests[1].keys()
@@ -94,8 +94,8 @@ def test_a_heterogeneous_job_that_loses_a_node_is_queued_again(terminal: Termina
         assert "#SBATCH hetjob" in (run / "cluster" / "job.sh").read_text()
         checkpoint = wait_for(lambda: checkpoints.latest(run / "checkpoints"), "a checkpoint")
         before = checkpoints.read(checkpoint)[1]["policies"]["policy"]["version"]
-        address = (run / "cluster" / "address").read_text().removeprefix("tcp:").rpartition(":")[0]
-        attempt = (run / "cluster" / "attempt").read_text()
+        address = (run / "cluster" / "address").read_text().removeprefix("tls:").rpartition(":")[0]
+        attempt = newest(run)[0]
         controller = next(name for index, name in enumerate(five.names) if five.address(index) == address)
         victim = controller if "controller" in lost else next(name for name in there if name != controller)
         five.power_off(five.names.index(victim))
@@ -103,7 +103,7 @@ def test_a_heterogeneous_job_that_loses_a_node_is_queued_again(terminal: Termina
         train.until(lambda status: status["reason"] or len(worker_ids(status)) < 3, "a report of the loss")
         train.until(lambda status: status["state"] == "queued", "the job in the queue again")
         print(f"slurm: queued again {time.monotonic() - began:.1f} s after the loss of {lost}")
-        wait_for(lambda: (run / "cluster" / "attempt").read_text() != attempt, "a second attempt")
+        wait_for(lambda: newest(run)[0] != attempt, "a second attempt")
         train.until(lambda status: len(worker_ids(status)) == 3 and status["version"] > before, "more updates")
         print(f"slurm: an update {time.monotonic() - began:.1f} s after the loss of {lost}")
         stopped = train.command("stop", "run").end()

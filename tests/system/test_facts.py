@@ -24,6 +24,6 @@ def test_statistics_of_hide_and_seek_are_among_the_metrics(tmp_path, sizes):
         root=tmp_path,
     )
     rows = [json.loads(line) for line in next(tmp_path.rglob("metrics.jsonl")).read_text().splitlines()]
-    assert 0 <= rows[-1]["episodes/seen_share"] <= 1
-    assert "episodes/box_lock_share_prep" in rows[-1]
-    assert 0 <= rows[-1]["episodes/stage_chasing"] <= 1
+    assert 0 <= rows[-1]["seen_share"] <= 1
+    assert "box_lock_share_prep" in rows[-1]
+    assert 0 <= rows[-1]["stage_chasing"] <= 1

@@ -10,7 +10,7 @@ import pytest
 from support import faulty_environments
 from support.terminals import GENTLE, Command, Terminal, kill, wait_for, wait_until_gone, worker
 
-from srl.storage.update_journal import check, read
+from srl.storage.update_journal import check, read, updates
 
 BROKEN = faulty_environments.__file__
 LONG = ("--steps", "1000000000")
@@ -110,7 +110,7 @@ def test_a_run_that_lost_workers_finishes_and_has_learned_every_step_once(termin
     assert ended.code == 0, ended.text
     assert "2 worker restarts" in ended.out, ended.out
     final = json.loads((terminal.root / "run" / "status.json").read_text())
-    entries = list(read(terminal.root / "run" / "journal.jsonl"))
+    entries = updates(read(terminal.root / "run" / "journal.jsonl"))
     assert check(entries, final["max_lag"]) == []  # each update follows from its predecessor; no block was used twice
     assert [entry.update for entry in entries] == list(range(1, final["version"] + 1))
     assert sum(len(entry.samples) for entry in entries) * 4 * 16 == final["steps"] >= 2500
@@ -131,11 +131,14 @@ def test_a_stopped_worker_is_replaced_and_a_waiting_one_is_not(terminal: Termina
     interrupt(command)
 
 
-def test_all_processes_end_when_the_supervisor_is_killed(terminal: Terminal) -> None:
+@pytest.mark.parametrize("zygote", ["running", "stopped"])
+def test_all_processes_end_when_the_supervisor_is_killed(terminal: Terminal, zygote: str) -> None:
     command = terminal.train(*GENTLE, *LONG, "--inference", "host")
     command.wait_for_steps(1)
     children = psutil.Process(command.process.pid).children(recursive=True)
     assert len(children) >= 3
+    if zygote == "stopped":
+        command.zygote().suspend()
     command.signal(signal.SIGKILL)
     wait_until_gone(terminal.processes)
     wait_until_gone(terminal.leftovers)

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 from support import faulty_environments
-from support.terminals import GENTLE, Ended, Terminal, wait_for, worker
+from support.terminals import GENTLE, Ended, Terminal, wait_for
 
 import srl
 from srl.cli.main import main
-from srl.storage import checkpoints
+from srl.storage import checkpoints, update_journal
 from srl.storage.run_directory import RunDirectory, create
 
 BROKEN = faulty_environments.__file__
@@ -136,7 +136,7 @@ def test_an_environment_that_always_kills_its_actor_ends_the_run(terminal: Termi
 def test_a_port_in_use_is_named_and_no_run_directory_stays(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        options = ("--scheduler", "hosts", "--bind", address, "--secret-file", str(tmp_path / "secret"))
+        options = ("--scheduler", "hosts", "--bind", address)
         root = ("--root", str(tmp_path / "runs"))
         ended = call(capfd, "train", *GENTLE, *options, *root, "--name", "mine")
     port = address.rpartition(":")[2]
@@ -214,7 +214,7 @@ def test_a_run_that_does_not_exist_is_named(terminal: Terminal, command: str) ->
     refused(ended, "no run 'ruxner'", "runner")
 
 
-def test_a_corrupt_checkpoint_is_named_and_the_last_good_one_offered(
+def test_a_corrupt_checkpoint_is_named_and_the_last_good_one_used_or_offered(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     run = srl.train("CartPole-v1", steps=2000, root=tmp_path, name="run", scheduler="inline")
@@ -224,8 +224,14 @@ def test_a_corrupt_checkpoint_is_named_and_the_last_good_one_offered(
     content = bytearray((newest / "arrays.safetensors").read_bytes())
     content[len(content) // 2] ^= 1
     (newest / "arrays.safetensors").write_bytes(content)
-    for command in (("resume", "run", "--steps", "20000"), ("eval", "run")):
-        refused(call(capfd, *command, "--root", root), str(newest), "corrupt", str(good), code=1)
+    refused(call(capfd, "eval", "run", "--root", root), str(newest), "corrupt", str(good), code=1)
+    ended = call(capfd, "resume", "run", "--steps", "6000", "--root", root)
+    assert ended.code == 0, ended.text
+    assert f"checkpoint {newest.name} is damaged (arrays.safetensors is corrupt" in ended.text
+    assert f"the run continues from {good.name}" in ended.text
+    assert (good.parent / f"damaged-{newest.name}" / "arrays.safetensors").read_bytes() == content
+    chosen = call(capfd, "resume", "run", "--steps", "8000", "--checkpoint", good.name, "--root", root)
+    assert f"at step {checkpoints.step_of(good):,}" in chosen.text
     shutil.rmtree(good.parent)
     refused(call(capfd, "resume", "run", "--steps", "20000", "--root", root), "no checkpoint", code=1)
     refused(call(capfd, "eval", "run", "--root", root), "no checkpoint")
@@ -233,29 +239,34 @@ def test_a_corrupt_checkpoint_is_named_and_the_last_good_one_offered(
 
 def test_insufficient_memory_is_an_error_with_the_amount_and_advice(terminal: Terminal) -> None:
     def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+        resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))
 
-    ended = terminal.train("CartPole-v1", "--lanes", "100000", "--horizon", "10000", preexec_fn=limit).end()
+    # 6.1 GiB fit in the memory of the machine, but not in what its processes may use.
+    sizes = ("--actors", "1", "--lanes", "100000", "--horizon", "500")
+    ended = terminal.train("CartPole-v1", *sizes, preexec_fn=limit).end()
     refused(ended, "fewer --lanes", "--horizon", code=1)
     assert "srl resume" not in ended.text
     assert re.search(r"\d (MB of shared memory|GiB for an array)", ended.err), ended.err
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can mount a small disk")
-def test_a_full_disk_prevents_checkpoints_but_not_the_run(terminal: Terminal) -> None:
+def test_a_full_disk_prevents_checkpoints_but_not_a_run_that_prints_and_keeps_a_journal(terminal: Terminal) -> None:
     terminal.root.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", terminal.root], check=True)
     try:
-        command = terminal.train(*GENTLE, "--steps", "1000000000", "--checkpoint-seconds", "0.5")
+        loud = ("support.faulty_environments:Loud", *GENTLE[1:], "--journal", "--log-mb", "1")
+        command = terminal.train(*loud, "--steps", "1000000000", "--checkpoint-seconds", "0.5")
         folder = terminal.root / "run" / "checkpoints"
         wait_for(lambda: checkpoints.checkpoints(folder), "a first checkpoint")
         subprocess.run(["dd", "if=/dev/zero", f"of={terminal.root}/filler", "bs=4k"], capture_output=True, check=False)
         status = command.wait(lambda status: "disk is full" in str(status["messages"]), "a message")
         good = checkpoints.last_good(folder)
         assert good is not None
-        worker(status, "actors/0")
         command.wait_for_steps(status["steps"] + 500)
+        held = command.wait(lambda status: "actors-0.log" in status["losses"], "output that cannot be stored")
+        assert held["restarts"] == held["lane_failures"] == 0
         (terminal.root / "filler").unlink()
+        command.wait(lambda status: "files can be written again" in str(status["messages"]), "a message")
         wait_for(lambda: checkpoints.last_good(folder) != good, "a checkpoint after the repair")
         subprocess.run(["dd", "if=/dev/zero", f"of={terminal.root}/filler", "bs=4k"], capture_output=True, check=False)
         command.wait(lambda status: status["messages"] and "disk is full" in status["messages"][-1], "a message")
@@ -265,5 +276,7 @@ def test_a_full_disk_prevents_checkpoints_but_not_the_run(terminal: Terminal) ->
         assert "Traceback" not in ended.text, ended.text
         assert "disk is full" in ended.text, ended.text
         assert checkpoints.last_good(folder) == checkpoints.latest(folder)
+        assert "not recorded" in ended.text, ended.text
+        assert update_journal.check(update_journal.read(folder.parent / "journal.jsonl"), max_lag=1) == []
     finally:
         subprocess.run(["umount", "-l", terminal.root], check=True)

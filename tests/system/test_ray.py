@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import socket
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from support.fake_agents import new_identity
 from support.terminals import Terminal
 from support.waiting import wait_for
 
@@ -20,6 +22,7 @@ from srl.schedulers.engines import ray as ray_engine
 from srl.schedulers.engines.components import Component
 from srl.schedulers.engines.ray import RayEngine, RayError, bundle, check_bundles, check_ray
 from srl.schedulers.local.run_memory import RunMemory
+from srl.schedulers.local.worker_logs import LogFiles
 
 SMALL = ("--lanes", "8", "--horizon", "16", "--scheduler", "ray")
 
@@ -60,6 +63,16 @@ def test_a_search_finds_the_only_placement_and_refuses_if_there_is_none() -> Non
     check_bundles([{"CPU": amount} for amount in (4.0, 4.0, 3.0, 3.0, 3.0, 3.0)], [{"CPU": 10.0}] * 2)
     many = [{"CPU": 1.0}] * 300 + [{"CPU": 2.0}] * 300
     check_bundles(many, [{"CPU": 4.0}] * 300)  # too many for a search
+
+
+@pytest.fixture(autouse=True)
+def _own_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the settings and the token of Ray in this test."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_ADDRESS"):
+        monkeypatch.setenv(name, "")  # so that it is restored
+        monkeypatch.delenv(name)
 
 
 class FakeRay:
@@ -120,7 +133,7 @@ def fake_ray(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
 def test_an_agent_that_left_or_failed_is_called_again(fake_ray: FakeRay, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_engine, "FIRST_RETRY_SECONDS", 0.0)
     engine = RayEngine("", [Component(1, 2)])
-    engine.start("127.0.0.1:1", b"")
+    engine.start(lambda: new_identity().ticket("run", "127.0.0.1:1"))
     assert engine.poll() is None
     for error, problem in ((None, "was asked to leave"), (OSError("no controller"), "an agent on Ray failed: no con")):
         fake_ray.ended[fake_ray.calls[-1]] = error
@@ -135,7 +148,7 @@ def test_a_run_that_does_not_fit_on_the_remaining_nodes_is_reported_once(
 ) -> None:
     monkeypatch.setattr(ray_engine, "NODES_SECONDS", 0.0)
     engine = RayEngine("", [Component(1, 2)])
-    engine.start("127.0.0.1:1", b"")
+    engine.start(lambda: new_identity().ticket("run", "127.0.0.1:1"))
     fake_ray.alive = False
     problem = wait_for(engine.poll, "a report")
     assert problem == "Ray has lost a node: no node of Ray can hold 2 CPU; its nodes have nothing"
@@ -147,25 +160,45 @@ def test_a_run_that_does_not_fit_on_the_remaining_nodes_is_reported_once(
     engine.close()
 
 
-def test_a_wrong_or_used_port_leaves_no_connection_to_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ray_started_here_requires_a_token_that_only_this_user_can_read(fake_ray: FakeRay, tmp_path: Path) -> None:
+    engine = RayEngine("", [])
+    engine.close()
+    token = tmp_path / ".ray" / "auth_token"
+    assert os.environ["RAY_AUTH_MODE"] == "token"
+    assert len(token.read_text()) == 64
+    assert (token.stat().st_mode & 0o777, token.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    assert engine.warning == ""
+
+
+def test_a_cluster_of_ray_without_a_token_is_used_with_a_warning(fake_ray: FakeRay, tmp_path: Path) -> None:
+    (tmp_path / "ray").mkdir()
+    (tmp_path / "ray" / "ray_current_cluster").touch()
+    engine = RayEngine("", [])
+    engine.close()
+    assert "RAY_AUTH_MODE" not in os.environ
+    assert "Ray requires no token" in engine.warning
+    assert not (tmp_path / ".ray").exists()
+
+
+def test_a_wrong_or_used_port_leaves_no_connection_to_ray(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fake_ray = FakeRay()
     monkeypatch.setattr(ray_engine, "_import_ray", lambda: fake_ray)
     groups = [WorkerGroup("actors", None, 1, Resources())]  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="expected an address like"):
-        site_of(make_options(scheduler="ray", bind="10.0.0.1:x"), groups, Path())
+        site_of(make_options(scheduler="ray", bind="10.0.0.1:x"), groups, tmp_path / "logs")
     assert fake_ray.started == 0
     with socket.create_server(("127.0.0.2", 0)) as taken:
         options = make_options(scheduler="ray", bind=f"127.0.0.2:{taken.getsockname()[1]}")
-        site = site_of(options, groups, Path())
+        site = site_of(options, groups, tmp_path / "logs")
         assert site is not None
         with contextlib.closing(RunMemory.create(())) as memory, pytest.raises(OSError, match=r"127\.0\.0\.2"):
-            hosts_scheduler(site, "run", options, memory, Path(), ())
+            hosts_scheduler(site, "run", options, memory, LogFiles(tmp_path), ())
     assert (fake_ray.started, fake_ray.shut_down) == (1, 1)
 
 
 def test_the_error_for_a_missing_ray_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(RayError, match=r"pip install 'srl\[ray\]'"):
+    with pytest.raises(RayError, match=r"pip install 'srl-rl\[ray\]'"):
         check_ray("")
 
 

@@ -20,7 +20,9 @@ from support.trained_runs import latest_checkpoint
 import srl
 from srl.cli.main import main
 from srl.experiments.options.algorithms import build_algorithm
+from srl.experiments.session.launch import conduct_on
 from srl.storage import checkpoints
+from srl.storage.run_directory import RunDirectory
 
 GAMES = "pettingzoo:support.games"
 
@@ -167,6 +169,11 @@ def test_a_run_with_other_sizes_resumes_but_not_exactly(tmp_path: Path) -> None:
     assert resumed.status.version > run.status.version
 
 
+def contents(run: Path) -> dict[Path, bytes]:
+    """Return all files of a run but the record of its owner, which changes with every command that writes."""
+    return {path: path.read_bytes() for path in run.rglob("*") if path.is_file() and path.stem != "owner"}
+
+
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
@@ -179,10 +186,10 @@ def test_an_incompatible_change_names_the_field_and_both_values(
     tmp_path: Path, changes: dict[str, Any], text: str
 ) -> None:
     run = small(tmp_path)
-    before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+    before = contents(run.path)
     with pytest.raises(ValueError, match=text):
         srl.resume(run.path, steps=512, **changes)
-    assert {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()} == before
+    assert contents(run.path) == before
 
 
 def test_options_on_the_command_line_change_the_run_and_others_are_kept(
@@ -254,13 +261,65 @@ def test_a_checkpoint_of_another_environment_is_refused_before_anything_is_writt
     folder = run.path / "checkpoints"
     shutil.rmtree(folder)
     shutil.copytree(other.path / "checkpoints", folder)
-    before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+    before = contents(run.path)
     with pytest.raises(ValueError, match=r"trained with observation space.shape \[3\]; the environment now has \[4\]"):
         srl.resume(run.path, steps=512)
     for use in (srl.evaluate, srl.record):
         with pytest.raises(checkpoints.CheckpointError, match=r"belongs to another run.*shape \[3\]"):
             use(run.path)
-    assert {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()} == before
+    assert contents(run.path) == before
+
+
+def conduct_again(path: Path) -> srl.Run:
+    """Conduct a run as a requeued job does."""
+    directory = RunDirectory(path)
+    with directory.locked() as ownership:
+        return conduct_on(directory, ownership, lambda *_: None, None)  # type: ignore[arg-type]
+
+
+def test_a_run_continues_from_the_newest_undamaged_checkpoint(tmp_path: Path) -> None:
+    run = small(tmp_path)
+    folder = run.path / "checkpoints"
+    srl.resume(run.path, steps=512)
+    good, newest = checkpoints.checkpoints(folder)[-2:]
+    (newest / "workers.safetensors").unlink()
+    requeued = conduct_again(run.path)
+    assert requeued.status.first_steps == checkpoints.step_of(good)
+    assert requeued.status.steps >= 512
+    (message,) = [text for text in requeued.status.messages if "damaged" in text]
+    assert f"{newest.name} is damaged (workers.safetensors is missing)" in message
+    assert f"continues from {good.name}; it was renamed to damaged-{newest.name}" in message
+    for path in checkpoints.checkpoints(folder):
+        (path / "facts.json").write_text("{}")
+    before = sorted(path.name for path in folder.iterdir())
+    for again in (
+        lambda: srl.resume(run.path, steps=1024),
+        lambda: conduct_again(run.path),
+    ):
+        with pytest.raises(checkpoints.CheckpointError, match=r"all checkpoints .* are damaged \(.*facts.json has 2"):
+            again()
+    assert sorted(path.name for path in folder.iterdir()) == before
+
+
+def test_a_run_continues_from_a_chosen_checkpoint(tmp_path: Path) -> None:
+    run = small(tmp_path)
+    folder = run.path / "checkpoints"
+    first = checkpoints.latest(folder)
+    assert first is not None
+    shutil.copytree(first, tmp_path / "backup")
+    srl.resume(run.path, steps=512)
+    again = srl.resume(run.path, steps=512, checkpoint=first.name)
+    assert again.status.first_steps == checkpoints.step_of(first)
+    assert checkpoints.checkpoints(folder)[-1].name == f"0004-step-{again.status.steps}"
+    shutil.rmtree(folder)
+    restored = srl.resume(run.path, steps=512, checkpoint=tmp_path / "backup")
+    assert restored.status.first_steps == checkpoints.step_of(first)
+    best = checkpoints.write(folder / "best", 1, *checkpoints.read(tmp_path / "backup"))
+    arrays, metadata = checkpoints.read(best)
+    del metadata["graph"]
+    checkpoints.write(folder / "best", 2, arrays, metadata)
+    with pytest.raises(ValueError, match="contains only parameters"):
+        srl.resume(run.path, steps=1024, checkpoint="best")
 
 
 LOAD = """

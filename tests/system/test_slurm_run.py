@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 from pathlib import Path
 
+import psutil
 import pytest
 from support import fake_slurm
 from support.terminals import Terminal, wait_for
 
 from srl.cli.main import main
 from srl.storage import checkpoints
+from srl.storage.run_ownership import newest
+from srl.transports.join_ticket import read_ticket
 
 SMALL = ("--lanes", "8", "--horizon", "16", "--hosts", "2", "--actors", "3", "--checkpoint-seconds", "1")
 
@@ -34,11 +38,13 @@ def test_a_job_is_scaled_restarted_after_a_power_failure_and_stopped(terminal: T
 
     wait_for(lambda: "trainers/0" in (text := status()) and "running" in text and "n1" in text, "workers on both nodes")
     run = terminal.root / "run"
-    secret = (run / "cluster" / "secret").read_bytes()
-    assert (run / "cluster" / "secret").stat().st_mode & 0o777 == 0o600
+    secret = read_ticket(run / "cluster" / "join").proof
+    assert (run / "cluster" / "controller.pem").stat().st_mode & 0o777 == 0o600
     for process in terminal.processes():
         for what in ("cmdline", "environ"):
-            assert secret not in Path(f"/proc/{process.pid}/{what}").read_bytes()
+            content = Path(f"/proc/{process.pid}/{what}").read_bytes()
+            assert secret not in content
+            assert base64.b64encode(secret) not in content
     refused = terminal.run("scale", "run", "actors=+9", *root)
     assert refused.code == 2
     assert "no host has room for" in refused.err
@@ -63,7 +69,8 @@ def test_a_job_is_scaled_restarted_after_a_power_failure_and_stopped(terminal: T
     stopped = terminal.run("stop", "run", *root)
     assert (stopped.code, stopped.out) == (0, "run has stopped\n"), stopped.text
     wait_for(lambda: (run / "cluster" / "outcome.json").exists(), "the end of the job")
-    assert not (run / "cluster" / "secret").exists()
+    assert not (run / "cluster" / "join").exists()
+    assert not (run / "cluster" / "controller.pem").exists()
     shown = terminal.run("logs", "run", *root).out
     assert "slurm: host n1 joined" in shown
     assert "agent-n1: n1 joined run" in shown
@@ -78,17 +85,18 @@ def test_a_requeued_job_continues_from_its_checkpoint(terminal: Terminal, engine
     terminal.run("submit", "CartPole-v1", *root, "--name", "run", "--steps", "1000000000", *shape)
     run = terminal.root / "run"
     wait_for(lambda: checkpoints.latest(run / "checkpoints"), "a checkpoint")
-    first = (run / "cluster" / "attempt").read_text()
+    first = newest(run)[0]
     wait_for(lambda: "trainers/0" in terminal.run("ps", *root).out, "an answer of the run")
     assert terminal.run_program("scontrol", "requeue", "7").code == 0
-    wait_for(lambda: (run / "cluster" / "attempt").read_text() != first, "a second attempt")
+    wait_for(lambda: newest(run)[0] != first, "a second attempt")
     assert not (run / "cluster" / "outcome.json").exists()
     before = checkpoints.latest(run / "checkpoints")
     wait_for(lambda: checkpoints.latest(run / "checkpoints") != before, "another checkpoint")
     wait_for(lambda: "trainers/0" in terminal.run("ps", *root).out, "an answer of the second attempt")
     assert terminal.run("stop", "run", *root).code == 0
     wait_for(lambda: (run / "cluster" / "outcome.json").exists(), "the end of the job")
-    assert not (run / "cluster" / "secret").exists()
+    assert not (run / "cluster" / "join").exists()
+    assert not (run / "cluster" / "controller.pem").exists()
     assert "SIGTERM: the run resumes from its checkpoint" in (run / "logs" / "slurm.log").read_text()
 
 
@@ -142,3 +150,27 @@ def test_errors_are_reported_before_anything_is_submitted(terminal: Terminal, en
     assert "#SBATCH --nodes=2\n" in script
     assert "srl.experiments.session.slurm_job" in script
     assert not (engine / "pid").exists()
+
+
+@pytest.mark.slow
+def test_the_jobs_of_a_killed_sweep_continue_and_are_followed_again(terminal: Terminal, engine: Path) -> None:
+    root = ("--root", str(terminal.root))
+    words = ["sweep", "CartPole-v1", *root, "--name", "mine", "--seeds", "2", "--steps", "1000000000"]
+    words += ["--scheduler", "slurm", "--lanes", "8", "--horizon", "16"]
+    sweep = terminal.start(*words)
+    runs = [terminal.root / "mine" / f"mine-{seed}" for seed in range(2)]
+    wait_for(lambda: all((run / "metrics.jsonl").exists() for run in runs), "both jobs train at the same time")
+    sweep.process.kill()
+    sweep.process.communicate()
+    jobs = [(run / "cluster" / "job").read_text() for run in runs]
+    assert sorted(jobs) == ["7", "8"]
+    again = terminal.start(*words)
+    processes = psutil.Process(again.process.pid)
+    wait_for(lambda: len(processes.children(recursive=True)) == 3, "a server and a process for each job")
+    for run in runs:
+        stopped = terminal.run("stop", run.name, *root)
+        assert (stopped.code, stopped.out) == (0, f"{run.name} has stopped\n"), stopped.text
+    ended = again.end()
+    assert ended.code == 130, ended.text
+    assert [(run / "cluster" / "job").read_text() for run in runs] == jobs, "no job was submitted again"
+    assert [json.loads((run / "status.json").read_bytes())["state"] for run in runs] == ["stopped", "stopped"]

@@ -7,7 +7,7 @@ import signal
 import pytest
 from support.terminals import GENTLE, Terminal, kill, worker
 
-from srl.storage.update_journal import check, read
+from srl.storage.update_journal import check, read, updates
 
 LONG = ("--steps", "1000000000", "--journal", "--batch", "128")
 
@@ -38,6 +38,6 @@ def test_trainers_on_two_hosts_are_scaled_and_stay_equal(terminal: Terminal) -> 
     command.signal(signal.SIGINT)
     assert command.end().code == 130
     assert second.end().code == 0
-    entries = list(read(terminal.root / "run" / "journal.jsonl"))
+    entries = updates(read(terminal.root / "run" / "journal.jsonl"))
     assert check(entries, max_lag=1) == []
     assert {entry.rank for entry in entries} == {0, 1}

@@ -108,14 +108,14 @@ def test_incomplete_extras_are_listed_with_their_missing_packages(monkeypatch: p
     monkeypatch.setattr(doctor, "requires", lambda package: lines)
     found = extras_of()
     assert found["plot"] == []
-    games = list(doctor._missing("srl", "games"))
+    games = list(doctor._missing(doctor.DISTRIBUTION, "games"))
     assert games[0] == "no-such-package"
     assert games[1].startswith("numpy>=999 (")
 
     monkeypatch.setattr(doctor, "extras_of", lambda: {"games": games[:1], "plot": []})
     assert doctor._extras() == [
         Finding("extras", OK, "plot"),
-        Finding("other extras", OK, "games (no-such-package)", "to install one: pip install 'srl[NAME]'"),
+        Finding("other extras", OK, "games (no-such-package)", "to install one: pip install 'srl-rl[NAME]'"),
     ]
 
 

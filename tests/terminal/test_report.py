@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console, RenderableType
 
-from srl.api.status import RunStatus, WorkerStatus
+from srl.api.status import PolicyStatus, RunStatus, WorkerStatus
 from srl.storage.run_listing import ListedRun
 from srl.terminal.report import final_report, print_report
 from srl.terminal.tables import list_of_runs, ps_table
@@ -147,3 +147,10 @@ def test_a_list_of_runs_is_neither_truncated_nor_wrapped(monkeypatch: pytest.Mon
 def test_ps_shows_a_worker_that_has_not_started(snapshot: Snapshot) -> None:
     text = text_of(ps_table([snapshot(workers=[WorkerStatus("actors/0", "actors")])]))
     assert "actors/0    -  starting  ················  -" in text
+
+
+def test_the_report_shows_statistics_of_the_environment_and_what_sinks_lost(snapshot: Snapshot) -> None:
+    policies = {"policy": PolicyStatus(facts={"height": 2.0, "is_success": 0.93})}
+    text = final_report(snapshot(state="finished", policies=policies, lost_rows={"wandb": 3})).plain
+    assert "\n episodes      is_success 0.93, height 2.00  (means of 100)\n" in text
+    assert "\n not accepted  3 rows by wandb; metrics.jsonl has them\n" in text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from support.manual_clock import ManualClock
 from srl.api.status import EvaluationStatus, PolicyStatus, RunStatus, StreamStatus, WorkerStatus
 from srl.terminal.frame import frame
 from srl.terminal.report import final_report
-from srl.terminal.view import LiveView, LogView, log_line, new_messages, view_for
+from srl.terminal.view import LiveView, LogView, RunConsole, log_line, new_messages, view_for, watching
 
 Snapshot = Callable[..., RunStatus]
 
@@ -88,8 +89,9 @@ def test_many_workers_become_a_line_per_group(snapshot: Snapshot) -> None:
 
 
 def test_restarts_and_failed_lanes_are_shown(snapshot: Snapshot) -> None:
-    lines = plain(snapshot(restarts=2, lane_failures=3), 120, 24)
+    lines = plain(snapshot(restarts=2, lane_failures=3, refused={"silent": 4, "protocol": 1}), 120, 24)
     assert any("failures    2 workers, 3 lanes" in line for line in lines)
+    assert any("refused     5 connections" in line for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -132,6 +134,22 @@ def test_views_never_raise(snapshot: Snapshot) -> None:
         for view in (LiveView(console), LogView(console)):
             view.update(snapshot())
             view.close()
+
+
+def test_a_run_continues_when_the_reader_of_its_output_is_gone(snapshot: Snapshot) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as file:
+        with watching(RunConsole(file=file)) as (update, finish):
+            update(snapshot())
+            finish(snapshot(state="finished"))
+        file.write("discarded")
+
+
+def test_a_log_line_before_the_first_update_says_how_far_it_is(snapshot: Snapshot) -> None:
+    text = "first update: actors have made 8 of the 64 decisions of a batch"
+    early = snapshot(seconds_to_first_update=None, bottleneck=text, advice="")
+    assert f"(52 %)  {text}  return" in log_line(early)
 
 
 def test_the_format_of_a_log_line(snapshot: Snapshot) -> None:

@@ -348,6 +348,30 @@ def test_a_correct_function_has_no_findings():
     assert check_environment(Walk) == []
 
 
+class NewSpaceAtReset(Walk):
+    def reset(self, **kwargs):
+        self.action_space = spaces.Box(-1, 1, (2,), np.float32)  # as highway-env does: its seed is lost
+        return super().reset(**kwargs)
+
+
+def test_random_actions_do_not_depend_on_the_seed_of_the_environments_own_space():
+    assert check_environment(NewSpaceAtReset) == []
+
+
+def test_the_options_that_an_id_is_registered_with_are_used():
+    gymnasium.register("Walk-v0", entry_point=f"{__name__}:LongWalk", kwargs={"length": 5})
+    try:
+        assert check_environment("Walk-v0") == []
+    finally:
+        del gymnasium.registry["Walk-v0"]
+
+
+class LongWalk(Walk):
+    def __init__(self, length):
+        super().__init__()
+        self.length = length
+
+
 def test_an_unknown_name_is_a_finding():
     (finding,) = check_environment("CartPol-v1")
     assert "CartPole-v1" in finding.found

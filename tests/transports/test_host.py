@@ -173,6 +173,40 @@ def test_descriptors_of_the_wrong_kind_are_closed(
     os.close(descriptor)
 
 
+def test_a_frame_larger_than_what_its_sender_allocated_is_refused(
+    transport: HostTransport, member: tuple[socket.socket, HostChannel]
+) -> None:
+    """A sparse file of any size costs its sender nothing."""
+    sock, channel = member
+    descriptor = os.memfd_create("sparse")
+    os.truncate(descriptor, 2**27)
+    socket.send_fds(sock, [INDIRECT.pack(INDIRECT_MARK, 2**27)], [descriptor])
+    os.close(descriptor)
+    with pytest.raises(ChannelClosed, match="of which 0 exist"):
+        channel.receive()
+    assert transport.refusals.counts == {"frame": 1}
+
+
+def test_a_frame_that_does_not_fit_into_memory_is_refused(
+    transport: HostTransport, member: tuple[socket.socket, HostChannel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError("cannot allocate")
+
+    sock, channel = member
+    descriptor = os.memfd_create("frame")
+    os.write(descriptor, bytes(100_000))
+    socket.send_fds(sock, [INDIRECT.pack(INDIRECT_MARK, 100_000)], [descriptor])
+    os.close(descriptor)
+    before = num_descriptors()
+    with monkeypatch.context() as patch:
+        patch.setattr(np, "empty", fail)
+        with pytest.raises(ChannelClosed, match="cannot allocate"):
+            channel.receive()
+    assert transport.refusals.counts == {"memory": 1}
+    assert num_descriptors() == before
+
+
 def test_large_messages_leave_no_descriptors_behind(transport: HostTransport) -> None:
     listener = transport.listen("server", Count)
     near = transport.connect(listener.address, Count)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import socket
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -14,19 +15,21 @@ import pytest
 from srl.api.transport import ChannelClosed, Message
 from srl.base.tree import Array
 from srl.base.wire import Buffer, Codec
-from srl.transports import tcp
+from srl.transports import tcp, tcp_records
 from srl.transports.handshake import (
-    ANSWER_BYTES,
-    HELLO,
+    HELLO_BYTES,
+    MESSAGE_BYTES,
+    OPENING,
     PROTOCOL_VERSION,
     ClientHandshake,
     Credentials,
     HandshakeError,
     ServerHandshake,
 )
+from srl.transports.noise import TAG_BYTES
 from srl.transports.tcp import TcpListener, TcpTransport
 from srl.transports.tcp_channel import TcpChannel
-from srl.transports.tcp_records import LENGTH, TAG_BYTES, RecordCodecs
+from srl.transports.tcp_records import LENGTH, SHORT_BYTES, RecordCodecs
 
 Result = TypeVar("Result")
 SECRET = bytes(range(32))
@@ -92,7 +95,7 @@ class Server:
 
     def dial(self) -> socket.socket:
         """Open a raw connection, without a handshake."""
-        host, port = self.listener.address.removeprefix("tcp:").split(":")
+        host, port = self.listener.address.removeprefix("tcp:").removesuffix("/server").split(":")
         attacker = socket.create_connection((host, int(port)), 3.0)
         self.opened.append(attacker)
         return attacker
@@ -100,10 +103,10 @@ class Server:
     def break_in(self) -> tuple[socket.socket, RecordCodecs, TcpChannel]:
         """Open a raw connection and complete the handshake, to violate the protocol afterwards."""
         member = self.dial()
-        handshake = ClientHandshake(self.credentials)
+        handshake = ClientHandshake(self.credentials, "server")
         member.sendall(handshake.hello)
         until(lambda: self.listener.accept() or readable(member), self.listener.fileno(), member.fileno())
-        answer = member.recv(ANSWER_BYTES, socket.MSG_WAITALL)
+        answer = member.recv(MESSAGE_BYTES, socket.MSG_WAITALL)
         proof = handshake.feed(answer)
         member.sendall(proof)
         self.recorded = handshake.hello + proof
@@ -126,6 +129,19 @@ class Server:
                 return True
 
         return until(attempt, self.listener.fileno(), attacker.fileno())
+
+    def refusal(self, client: TcpChannel) -> str:
+        """Return the message that a refused client gets when it sends."""
+
+        def attempt() -> str | None:
+            assert self.listener.accept() is None
+            try:
+                client.send(Count(1))
+            except ChannelClosed as error:
+                return str(error)
+            return None
+
+        return until(attempt, self.listener.fileno())
 
     def check_honest(self) -> None:
         self.honest.send(Count(7))
@@ -175,16 +191,7 @@ def test_other_credentials_are_refused_with_a_message(server: Server, secret: by
     channel = attacker.connect(server.listener.address, Count)
     server.opened.append(channel)
 
-    def attempt() -> str | None:
-        assert server.listener.accept() is None
-        try:
-            channel.send(Count(1))
-        except ChannelClosed as error:
-            return str(error)
-        return None
-
-    message = until(attempt, server.listener.fileno())
-    assert "secret" in message
+    assert "secret" in server.refusal(channel)
     server.check_honest()
     until(lambda: server.listener.accept() or server.refused.get("handshake"), server.listener.fileno())
     assert server.num_decoded_of_others == 0
@@ -196,9 +203,9 @@ def test_other_credentials_are_refused_with_a_message(server: Server, secret: by
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" + bytes(100),
         bytes(1000),
         b"\xff" * 1000,
-        HELLO.pack(b"SRLH", PROTOCOL_VERSION + 1, 0, bytes(32)),
-        HELLO.pack(b"SRLH", 0, 0, bytes(32)),
-        HELLO.pack(b"SRLH", PROTOCOL_VERSION, 7, bytes(32)),
+        OPENING.pack(b"SRLH", PROTOCOL_VERSION + 1, 0) + bytes(MESSAGE_BYTES),
+        OPENING.pack(b"SRLH", 0, 0) + bytes(MESSAGE_BYTES),
+        OPENING.pack(b"SRLH", PROTOCOL_VERSION, 7) + bytes(MESSAGE_BYTES),
     ],
 )
 def test_garbage_instead_of_a_hello_is_refused(server: Server, data: bytes) -> None:
@@ -212,17 +219,17 @@ def test_garbage_instead_of_a_hello_is_refused(server: Server, data: bytes) -> N
 
 def test_a_hello_with_a_wrong_proof_is_refused(server: Server) -> None:
     attacker = server.dial()
-    attacker.sendall(ClientHandshake(server.credentials).hello + bytes(32))
+    attacker.sendall(ClientHandshake(server.credentials, "server").hello + bytes(TAG_BYTES))
     assert server.hangs_up_on(attacker)
     assert server.refused == {"handshake": 1}
 
 
 def test_the_proof_of_the_server_is_not_accepted_from_a_client(server: Server) -> None:
     attacker = server.dial()
-    attacker.sendall(ClientHandshake(server.credentials).hello)
+    attacker.sendall(ClientHandshake(server.credentials, "server").hello)
     until(lambda: server.listener.accept() or readable(attacker), server.listener.fileno())
-    answer = attacker.recv(ANSWER_BYTES, socket.MSG_WAITALL)
-    attacker.sendall(answer[HELLO.size :])
+    answer = attacker.recv(MESSAGE_BYTES, socket.MSG_WAITALL)
+    attacker.sendall(answer[-TAG_BYTES:])
     assert server.hangs_up_on(attacker)
     assert server.refused == {"handshake": 1}
 
@@ -242,7 +249,7 @@ def test_a_recorded_connection_cannot_be_replayed(server: Server) -> None:
 def test_a_silent_connection_is_closed_at_the_deadline(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tcp, "PROOF_TIMEOUT", 0.05)
     silent, half = server.dial(), server.dial()
-    half.sendall(ClientHandshake(server.credentials).hello[:10])
+    half.sendall(ClientHandshake(server.credentials, "server").hello[:10])
     assert server.hangs_up_on(silent)
     assert server.hangs_up_on(half)
     assert server.refused == {"handshake": 2}
@@ -280,39 +287,41 @@ def test_data_on_a_connection_that_is_closed_to_make_room_is_ignored(server: Ser
 def test_keys_differ_between_connections_and_need_more_than_the_secret() -> None:
     """An attacker that recorded a connection and learns the secret later cannot derive its keys."""
     seen = set()
+    credentials = Credentials(SECRET, "run", encrypt=True)
     for _ in range(2):
-        credentials = Credentials(SECRET, "run", encrypt=True)
-        client, server = ClientHandshake(credentials), ServerHandshake(credentials)
-        recorded = server.feed(client.hello)
-        server.feed(client.feed(recorded))
+        client, server = ClientHandshake(credentials, "server"), ServerHandshake(credentials, "server")
+        answer = server.feed(client.hello)
+        server.feed(client.feed(answer))
         assert client.keys is not None
         assert server.keys is not None
         assert (client.keys.outgoing, client.keys.incoming) == (server.keys.incoming, server.keys.outgoing)
-        late = ClientHandshake(credentials)  # with the secret and the public keys, but another private one
-        late._public = client._public
-        late.feed(recorded)
-        assert late.keys is not None
-        seen |= {client.keys.outgoing, client.keys.incoming, late.keys.outgoing, late.keys.incoming}
+        seen |= {client.keys.outgoing, client.keys.incoming}
+        late = ServerHandshake(credentials, "server")  # with the secret and the recorded hello
+        late.feed(client.hello)
+        assert late._unconfirmed is not None
+        seen |= {late._unconfirmed.outgoing, late._unconfirmed.incoming}
+        with pytest.raises(HandshakeError, match="another secret"):
+            ClientHandshake(credentials, "server").feed(answer)
     assert len(seen) == 8
 
 
 def test_an_invalid_public_key_is_refused() -> None:
     credentials = Credentials(SECRET, "run")
-    member, server = ClientHandshake(credentials), ServerHandshake(credentials)
-    member._public = bytes(32)
-    answer = server.feed(HELLO.pack(b"SRLH", PROTOCOL_VERSION, 0, bytes(32)))
+    member = credentials.noise(True, "server")
+    member._mix_public(bytes(32))
+    hello = credentials.opening + bytes(32) + member._encrypt_and_hash(b"")
     with pytest.raises(HandshakeError, match="invalid public key"):
-        server.feed(member.feed(answer))
+        ServerHandshake(credentials, "server").feed(hello)
 
 
 def test_a_client_refuses_a_server_that_cannot_prove_itself() -> None:
     with socket.create_server(("127.0.0.1", 0)) as impostor:
         transport = TcpTransport(SECRET, "run")
-        channel = transport.connect(f"tcp:127.0.0.1:{impostor.getsockname()[1]}", Count)
+        channel = transport.connect(f"tcp:127.0.0.1:{impostor.getsockname()[1]}/server", Count)
         channel.send(Count(1))
         connection, _ = impostor.accept()
-        hello = connection.recv(HELLO.size, socket.MSG_WAITALL)
-        connection.sendall(hello + bytes(32))  # the client's own hello, and no valid proof
+        hello = connection.recv(HELLO_BYTES, socket.MSG_WAITALL)
+        connection.sendall(hello[OPENING.size :])  # the client's own message: the impostor cannot write one
         assert "secret" in refusal(channel)
         assert connection.recv(100) == b"", "nothing may be sent to an impostor"
         assert transport.refusals.counts == {"handshake": 1}
@@ -381,6 +390,80 @@ def test_lengths_out_of_range_are_refused_at_once(server: Server, claim: int) ->
     server.check_honest()
 
 
+@pytest.mark.parametrize("claim", [SHORT_BYTES + 1, 2**24, 2**34, 2**46])
+def test_an_injected_length_allocates_nothing(server: Server, claim: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight injected bytes made the receiver allocate whatever they claimed, before any tag was checked."""
+    monkeypatch.setattr(server.honest_far._codec, "max_bytes", 2**46)
+    member, _, channel = server.break_in()
+    tracemalloc.start()
+    member.sendall(LENGTH.pack(claim))
+    until(lambda: readable_channel(channel), channel.fileno())
+    assert channel.receive() is None
+    member.sendall(bytes(TAG_BYTES))
+    assert "altered" in refusal(channel)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2**20
+    assert server.listener.refused == {"frame": 1}
+    server.check_honest()
+
+
+def test_a_message_that_does_not_fit_into_memory_closes_only_its_channel(server: Server) -> None:
+    server.honest_far._codec.max_bytes = 2**60
+    member, codecs, channel = server.break_in()
+    length = LENGTH.pack(2**60)
+    member.sendall(length + codecs.outgoing._one_shot.encrypt(codecs.outgoing._next_nonce(0), b"", length))
+    assert "does not fit into memory" in refusal(channel)
+    assert server.listener.refused == {"memory": 1}
+    server.check_honest()
+
+
+@pytest.mark.parametrize("size", [1000, SHORT_BYTES + 1])
+def test_keys_are_replaced_at_both_ends_in_step(server: Server, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tcp_records, "REKEY_BYTES", 3 * (size + 4096))
+    records = server.honest._records
+    assert records is not None
+    keys = set()
+    for number in range(12):
+        for sender, receiver in ((server.honest, server.honest_far), (server.honest_far, server.honest)):
+            sender.send(Count(number), [np.full(size, number, np.uint8)])
+
+            def attempt(sender: TcpChannel = sender, receiver: TcpChannel = receiver) -> Any:
+                sender.flush()
+                return receiver.receive()
+
+            message, (array,), _ = until(attempt, receiver.fileno())
+            assert message == Count(number)
+            assert (array == number).all()
+        keys |= {records.outgoing._key, records.incoming._key}
+    assert len(keys) >= 8
+
+
+def test_an_end_that_keeps_its_key_is_refused(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    member, codecs, channel = server.break_in()
+    codec = Codec(Count)
+    for number in range(2):
+        member.sendall(join(codecs.outgoing.encode(codec.encode(Count(number)))))
+        assert until(channel.receive, channel.fileno())[0] == Count(number)
+    late = join(codecs.outgoing.encode(codec.encode(Count(2))))
+    monkeypatch.setattr(tcp_records, "REKEY_BYTES", 0)
+    member.sendall(late)
+    assert "altered" in refusal(channel)
+
+
+def test_a_client_of_another_endpoint_is_refused_when_a_port_is_used_again(server: Server) -> None:
+    """A worker that was replaced has the same name with another incarnation, and may get the same port."""
+    address = server.listener.address
+    port = int(address.removesuffix("/server").rpartition(":")[2])
+    for wrong in (f"tcp:127.0.0.1:{port}/server.1", f"tcp:127.0.0.1:{port}/other"):
+        channel = server.transport.connect(wrong, Count)
+        server.opened.append(channel)
+        assert "another endpoint" in server.refusal(channel)
+    assert server.listener.refused["handshake"] == 2
+    assert server.num_decoded_of_others == 0
+    server.check_honest()
+
+
 def test_half_a_record_waits_until_its_sender_closes(server: Server) -> None:
     codec = Codec(Count)
     for size in (10, 300_000):
@@ -412,14 +495,14 @@ def readable_channel(channel: TcpChannel) -> bool | None:
 
 def test_the_listener_wakes_for_connections_and_for_proofs(server: Server) -> None:
     member = server.dial()
-    handshake = ClientHandshake(server.credentials)
+    handshake = ClientHandshake(server.credentials, "server")
     assert select.select([server.listener], [], [], 5)[0]
     assert server.listener.accept() is None
     assert not select.select([server.listener], [], [], 0)[0]
     member.sendall(handshake.hello)
     assert select.select([server.listener], [], [], 5)[0]
     assert server.listener.accept() is None
-    member.sendall(handshake.feed(member.recv(ANSWER_BYTES, socket.MSG_WAITALL)))
+    member.sendall(handshake.feed(member.recv(MESSAGE_BYTES, socket.MSG_WAITALL)))
     assert select.select([server.listener], [], [], 5)[0]
     server.accept()
 

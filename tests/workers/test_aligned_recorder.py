@@ -11,7 +11,8 @@ import pytest
 from support.counting import CountingPolicy
 from support.rigs import ActorRig, Rows, one_lane
 
-from srl.api.control import Episodes
+from srl.api.block import concatenated
+from srl.api.control import EpisodeReport
 from srl.base.meter import Counter
 from srl.streams.request_client import InlineClient
 from srl.workers.actor import lane_group
@@ -167,6 +168,25 @@ def test_a_dead_trainer_costs_the_block_but_no_episode(
     assert set(lengths) == {3.0}
 
 
+def test_decisions_are_counted_before_a_block_is_full_and_only_once(rig: Callable[..., ActorRig]) -> None:
+    one = rig(TRACER, copies=2, horizon=100, length=10)
+    one.publish(0)
+    recorder = one.actor._groups[0].recorders[0]
+    assert isinstance(recorder, AlignedRecorder)
+    while recorder.row < 50:
+        one.play(1)
+    recorder.count_decisions()
+    partial = one.actor._meter.get(Counter.DECISIONS)
+    assert 0 < partial <= 2 * recorder.row
+    (block,) = one.blocks(1)
+    total = np.count_nonzero(block["acting"][:-1])
+    assert partial < total == one.actor._meter.get(Counter.DECISIONS) - _in_open_block(recorder)
+
+
+def _in_open_block(recorder: AlignedRecorder) -> int:
+    return 0 if recorder.opened is None else int(np.count_nonzero(recorder._arrays["acting"][: recorder._counted]))
+
+
 @pytest.mark.parametrize("fault", ["raise", "nan", "shape"])
 def test_a_lane_whose_environment_failed_is_truncated_on_both_sides(rig: Callable[..., ActorRig], fault: str) -> None:
     one = rig(FAULTY, copies=2, horizon=6, length=5, after=3, every=2, fault=fault, max_env_failures=100)
@@ -243,16 +263,23 @@ def test_an_environment_that_fails_as_a_whole_is_rebuilt(rig: Callable[..., Acto
     assert any("the simulator is gone" in str(message) for _, message in one.stage.world.reports)
 
 
-def test_episodes_are_reported_by_policy(rig: Callable[..., ActorRig]) -> None:
+def test_episodes_travel_with_the_block_in_which_they_ended(rig: Callable[..., ActorRig]) -> None:
     one = rig(TRACER, copies=2, horizon=4, length=3)
     one.publish(0)
-    one.blocks(4)
+    for _ in range(4):
+        (block,) = one.blocks(1)
+        ended = (block["terminated"] | block["truncated"])[:-1]
+        posted = one._episodes["policy"]
+        columns = concatenated(episodes.arrays() for episodes in posted)
+        lanes, counts = np.unique(columns.get("lane", []), return_counts=True)
+        assert dict(zip(lanes.tolist(), counts.tolist(), strict=True)) == {
+            lane: int(ended[:, lane].sum()) for lane in range(2) if ended[:, lane].any()
+        }
+        assert set(columns.get("return", [6.0])) == {6.0}
+        assert set(columns.get("length", [3.0])) == {3.0}
+        posted.clear()
     one.actor._report()
-    reports = one.stage.world.reported(Episodes)
-    assert {report.policy for report in reports} == {"policy"}
-    assert sum(report.count for report in reports) >= 4 * 2
-    assert {value for report in reports for value in report.returns} == {6.0}
-    assert {value for report in reports for value in report.lengths} == {3.0}
+    assert not one.stage.world.reported(EpisodeReport), "only policies that do not learn report episodes"
 
 
 def test_decisions_are_counted_once(rig: Callable[..., ActorRig]) -> None:

@@ -48,6 +48,21 @@ class Countdown(Lanes):
     def close(self) -> None: ...
 
 
+class Goals(Countdown):
+    """Lane 1 succeeds in all of its episodes; lane 0 does not know."""
+
+    def step(self, actions: tuple[Any, ...]) -> tuple[TimeStep, ...]:
+        (time_step,) = super().step(actions)
+        time_step.facts = {"is_success": np.array([np.nan, 1.0])}
+        return (time_step,)
+
+
+def test_facts_of_the_counted_episodes_are_kept_without_nan() -> None:
+    player = EpisodePlayer(Goals(2), {"policy": Remembering()}, {"*": "policy"})
+    player.play(0, 4)
+    assert player.results()["policy"].facts == {"is_success": [1.0, 1.0]}
+
+
 class Remembering(Policy):
     """Counts the decisions of each lane since the start of its episode in its state, and acts by that count."""
 

@@ -6,10 +6,20 @@ from typing import Any
 
 import hypothesis.extra.numpy as hnp
 import hypothesis.strategies as st
+import msgspec
 import numpy as np
+import pytest
 from hypothesis import given, settings
 
-from srl.workers.actor.episodes import MAX_REPORTED, EpisodeTracker
+from srl.api.block import MAX_EPISODE_BYTES, Episodes, joined
+from srl.workers.actor.episodes import EpisodeTracker
+
+
+def drained(tracker: EpisodeTracker, lane: int | None = None) -> list[tuple[float, float]]:
+    """Return and length of each episode."""
+    episodes = tracker.drain(lane)
+    arrays = episodes.arrays() if episodes is not None else {"return": np.zeros(0), "length": np.zeros(0)}
+    return list(zip(arrays["return"].tolist(), arrays["length"].tolist(), strict=True))
 
 
 def test_an_episode_over_two_blocks() -> None:
@@ -18,11 +28,11 @@ def test_an_episode_over_two_blocks() -> None:
     acting = np.array([[1, 1], [1, 1], [0, 1]], bool)
     ended = np.array([[0, 0], [1, 0], [0, 0]], bool)
     tracker.count_block(reward, acting, ended)
-    assert tracker.drain() == (1, [3.0], [2.0])
+    assert drained(tracker) == [(3.0, 2.0)]
     ended = np.array([[1, 0], [0, 1], [0, 0]], bool)
     tracker.count_block(reward, acting, ended)
-    assert tracker.drain() == (2, [1.0, 90.0], [1.0, 5.0])
-    assert tracker.drain() == (0, [], [])
+    assert drained(tracker) == [(1.0, 1.0), (90.0, 5.0)]
+    assert tracker.drain() is None
 
 
 def test_an_episode_whose_environment_failed_is_left_out() -> None:
@@ -31,29 +41,73 @@ def test_an_episode_whose_environment_failed_is_left_out() -> None:
     ended = np.array([[0], [1], [1], [0], [1]], bool)
     cut = np.array([[0], [1], [1], [0], [0]], bool)
     tracker.count_block(column, column.astype(bool), ended, cut)
-    assert tracker.drain() == (1, [2.0], [2.0])
+    assert drained(tracker) == [(2.0, 2.0)]
 
 
-def test_steps_of_single_lanes_and_episodes_counted_elsewhere() -> None:
+def test_steps_of_single_lanes_are_drained_by_lane() -> None:
     tracker = EpisodeTracker(num_lanes=2)
-    tracker.count_step(0, 1.5, False)
-    tracker.count_step(1, 10.0, False)
-    tracker.count_step(0, 2.5, True)
-    tracker.record(99.0, 7.0)
+    tracker.count_step(0, 1.5, False, {}, 0)
+    tracker.count_step(1, 10.0, False, {}, 1)
+    tracker.count_step(0, 2.5, True, {}, 0)
     tracker.forget(np.array([1]))
-    tracker.count_step(1, 1.0, True)
-    assert tracker.drain() == (3, [4.0, 99.0, 1.0], [2.0, 7.0, 1.0])
+    tracker.count_step(1, 1.0, True, {}, 1)
+    tracker.count_step(1, 7.0, True, {}, 1, kept=False)
+    assert drained(tracker, 0) == [(4.0, 2.0)]
+    assert drained(tracker, 1) == [(1.0, 1.0)]
 
 
-def test_a_report_samples_many_episodes_and_counts_all() -> None:
-    tracker = EpisodeTracker(num_lanes=1)
-    for number in range(1000):
-        tracker.record(float(number), 1.0)
-    count, returns, lengths = tracker.drain()
-    assert count == 1000
-    assert (len(returns), len(lengths)) == (MAX_REPORTED, MAX_REPORTED)
-    assert (returns[0], returns[-1]) == (0.0, 999.0)
-    assert returns == sorted(set(returns))
+def test_statistics_of_the_environment_belong_to_their_episode_and_replace_returns() -> None:
+    tracker = EpisodeTracker(num_lanes=2)
+    ones = np.ones((4, 2), np.float32)
+    ended = np.array([[1, 0], [0, 0], [1, 1], [0, 0]], bool)
+    tracker.note(0, {"height": np.array([5.0, 99.0]), "lane": np.zeros(2)}, ended[0])
+    tracker.note(2, {"height": np.array([np.nan, 7.0]), "return": np.array([np.nan, 30.0])}, ended[2])
+    saved, restored = tracker.state(), EpisodeTracker(num_lanes=2)
+    restored.restore(saved)
+    for one in (tracker, restored):
+        one.count_block(ones, ones.astype(bool), ended)
+        episodes = one.drain()
+        assert episodes is not None
+        columns = {name: values.tolist() for name, values in episodes.arrays().items()}
+        # The second episode of lane 0 has no return: a lost life that counts as an end.
+        assert columns == {"lane": [0, 1], "return": [1, 30], "length": [1, 3], "height": [5, 7]}
+    tracker.count_block(ones, ones.astype(bool), ended)
+    episodes = tracker.drain()
+    assert episodes is not None
+    assert "height" not in episodes.columns, "statistics are used once"
+
+
+def test_episodes_survive_a_saved_state() -> None:
+    tracker, restored = EpisodeTracker(num_lanes=2), EpisodeTracker(num_lanes=2)
+    for lane, value in ((0, 1.0), (1, 2.0), (0, 3.0)):
+        tracker.count_step(lane, value, True, {"seed": np.array([2.0**40, 2.0**40])}, lane)
+    restored.restore(tracker.state())
+    assert drained(restored, 0) == [(1.0, 1.0), (3.0, 1.0)]
+    last = restored.drain()
+    assert last is not None
+    assert last.arrays()["seed"].tolist() == [2.0**40], "seeds are exact"
+
+
+def test_many_episodes_are_sampled_and_all_are_counted() -> None:
+    many = Episodes.of({"return": np.arange(300_000.0), "length": np.ones(300_000)})
+    assert many.total == 300_000
+    assert many.num_bytes <= MAX_EPISODE_BYTES
+    assert many.arrays()["return"][[0, -1]].tolist() == [0.0, 299_999.0]
+    both = joined([("actors/0", many), ("actors/1", many)])
+    assert sum(one.total for one in both.values()) == 600_000
+    assert sum(one.num_bytes for one in both.values()) <= MAX_EPISODE_BYTES
+
+
+def test_episodes_of_an_actor_are_joined_with_gaps_where_a_statistic_is_missing() -> None:
+    first, second = Episodes.of({"return": np.array([1.0])}), Episodes.of({"return": np.ones(1), "x": np.ones(1)})
+    (one,) = joined([("actors/0", first), ("actors/0", second)]).values()
+    np.testing.assert_array_equal(one.arrays()["x"], [np.nan, 1.0])
+
+
+def test_columns_of_another_length_are_refused() -> None:
+    encoded = msgspec.msgpack.encode([2, {"return": b"1234"}, 0])
+    with pytest.raises(msgspec.ValidationError, match="has 4 bytes"):
+        msgspec.msgpack.decode(encoded, type=Episodes)
 
 
 @settings(max_examples=100, deadline=None)
@@ -78,17 +132,4 @@ def test_counting_blocks_equals_counting_steps(data: Any, num_steps: int, num_la
                     if not was_cut:
                         wanted.append((total[lane], float(length[lane])))
                     total[lane], length[lane] = 0.0, 0
-        count, returns, lengths = tracker.drain()
-        assert count == len(wanted)
-        assert list(zip(returns, lengths, strict=True)) == wanted
-
-
-def test_facts_of_episodes_that_ended_become_sums_and_counts() -> None:
-    tracker = EpisodeTracker(3)
-    ended = np.array([True, False, True])
-    tracker.note(
-        {"return": np.ones(3), "height": np.array([1.0, 50.0, 4.0]), "rare": np.array([2.0, 0, np.nan])}, ended
-    )
-    tracker.note({"height": np.array([3.0, 50.0, 50.0])}, np.array([True, False, False]))
-    assert tracker.drain_facts() == {"height": (8.0, 3), "rare": (2.0, 1)}
-    assert tracker.drain_facts() == {}
+        assert drained(tracker) == wanted

@@ -11,7 +11,7 @@ from support.counting import CountingConfig
 from support.stages import Stage, fill
 from support.waiting import until
 
-from srl.api.control import Done, MetricsReport, Notice, UpdateRecord
+from srl.api.control import Done, Notice, UpdateRecord
 from srl.api.spaces import Box, Discrete
 from srl.api.worker import FINISHED, IDLE, WORKED, PollResult, RunBroken
 from srl.base.meter import Counter
@@ -104,13 +104,17 @@ def test_every_update_is_committed_and_published(inproc: Stage, training: Callab
     assert (meter.get(Counter.VERSION), meter.get(Counter.LEARNED)) == (3, 24)
     assert (meter.get(Counter.LAG_COUNT), meter.get(Counter.LAG_SUM), meter.get(Counter.LAG_MAX)) == (24, 0, 0)
     assert meter.get(Counter.FIRST_UPDATE_NS) > 0
-    assert inproc.world.reported(MetricsReport)[0].metrics == {"applied": 1.0}
+    worker = one.worker
+    assert worker is not None
+    worker.poll()
+    records = inproc.world.reported(UpdateRecord)
+    assert [(record.update, record.steps, record.metrics) for record in records] == [
+        (update, 8 * update, {"applied": float(update)}) for update in (1, 2, 3)
+    ]
 
 
-def test_the_last_update_of_a_finished_trainer_is_in_the_journal(
-    inproc: Stage, training: Callable[..., Training]
-) -> None:
-    one = training(journal=True, target_steps=24)
+def test_the_last_update_of_a_finished_trainer_is_reported(inproc: Stage, training: Callable[..., Training]) -> None:
+    one = training(target_steps=24)
     one.start()
     until(lambda: one.poll() == FINISHED)
     assert [record.update for record in inproc.world.reported(UpdateRecord)] == [1, 2, 3]

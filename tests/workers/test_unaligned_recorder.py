@@ -105,8 +105,8 @@ def test_lanes_continue_unrecorded_without_admission(rig: Callable[..., ActorRig
     assert one.consumer().status().posted == 1
     assert meter.get(Counter.UNRECORDED) > 50
     assert meter.get(Counter.DECISIONS) <= 3
-    _, returns, _ = one.episodes()
-    assert set(returns) == {3.0, 410.0}  # unrecorded episodes are played to the end all the same
+    count, _, _ = one.episodes()
+    assert count <= 1  # unrecorded episodes belong to no sample
     for version in range(1, 5):  # recording goes on with each new version, from a decision of that version
         (block,) = one.blocks(1)
         check_block(block, DEATHS)

@@ -75,6 +75,9 @@ class PPOConfig(ActorCriticConfig):
         if self.adapt_kl is not None and self.kl_coefficient == 0.0:
             raise ValueError("adapt_kl changes kl_coefficient, which must start above 0; found 0")
 
+    def changeable(self) -> tuple[str, ...]:
+        return (*super().changeable(), "clip", "entropy_coefficient", "value_coefficient", "target_kl", "epochs")
+
     def discount(self) -> float:
         return self.gamma
 

@@ -194,6 +194,13 @@ class PPOTrainer(Trainer):
         self._learner.join(group)
         self._clear_phase()
 
+    def reconfigure(self, config: PPOConfig) -> None:
+        self._config = config
+        self._learner.reconfigure(config)
+
+    def lowest(self, number: int) -> int:
+        return self._learner.ranks.lowest(number)
+
     def _clear_phase(self) -> None:
         if self._phase is not None:
             self._phase.clear()

@@ -67,6 +67,9 @@ class Learner:
         self._changing = [*self._tensors.values(), *map(torch.from_numpy, self._statistics.values())]
         self._backup = [tensor.clone() for tensor in self._changing]
 
+    def reconfigure(self, config: ActorCriticConfig) -> None:
+        self._config = config
+
     def back_up(self) -> None:
         for backup, tensor in zip(self._backup, self._changing, strict=True):
             backup.copy_(tensor)

@@ -75,6 +75,14 @@ class Ranks:
         if self.size > 1:
             torch.distributed.all_reduce(tensor)
 
+    def lowest(self, number: int) -> int:
+        """Return the lowest number that any rank passes."""
+        if self.size == 1:
+            return number
+        tensor = torch.tensor([number])
+        torch.distributed.all_reduce(tensor, torch.distributed.ReduceOp.MIN)
+        return int(tensor)
+
     def copy_first(self, tensors: Iterable[Tensor]) -> None:
         """Replace tensors with those from rank 0."""
         if self.size > 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -57,6 +58,9 @@ class AtariConfig(LanesConfig):
     def environment_name(self) -> str:
         return self.name
 
+    def named_code(self) -> tuple[str, ...]:
+        return () if re.fullmatch(r"[a-z0-9_]+", self.game) else (self.game,)
+
     def build(self, num_copies: int) -> VectorLanes:
         return VectorLanes(self.name, lambda: AtariVector(self, num_copies))
 
@@ -96,7 +100,7 @@ def config_of(name: str, kwargs: Mapping[str, Any]) -> AtariConfig | None:
     if name not in gymnasium.registry:
         if importlib.util.find_spec("ale_py") is None:
             if name.startswith("ALE/") or "NoFrameskip" in name:
-                raise ValueError(f'environment {name} needs the package ale_py; pip install "srl[atari]"')
+                raise ValueError(f'environment {name} needs the package ale_py; pip install "srl-rl[atari]"')
             return None
         importlib.import_module("ale_py")  # Importing it registers its games.
     spec = gymnasium.registry.get(name) or gymnasium.registry.get(f"ALE/{name}")

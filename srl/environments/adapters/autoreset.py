@@ -31,6 +31,8 @@ WAITING = "srl/waiting"
 """Key in a step's info: mask [L] of lanes that neither act nor begin an episode, because theirs ended unseen."""
 FACTS = "srl/facts"
 """Key in a step's info: statistics of the episodes that ended (`facts` of :class:`srl.api.lanes.TimeStep`)."""
+NATIVE = "srl/info"
+"""Key in a step's info: the environment's own info, if an episode ended."""
 
 MAX_UNSEEN_EPISODES = 100
 BOOL = np.dtype(bool)
@@ -48,7 +50,7 @@ def zeroed(lanes: Array, *arrays: Array) -> Iterator[Array]:
 
 def next_step(environment: Any, mask_key: str = MASK_KEY) -> Any:
     """Return the environment, wrapped if necessary so that it follows the next-step rule. Of the native infos,
-    a wrapper keeps only the action mask, under `mask_key`."""
+    a wrapper keeps the action mask, under `mask_key`, and those of steps in which an episode ended, under NATIVE."""
     mode = environment.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
     mode = mode if isinstance(mode, AutoresetMode) else AutoresetMode(mode)
     if mode is AutoresetMode.SAME_STEP:
@@ -87,16 +89,19 @@ class NextStepFromDisabled(_NextStep):
         starting = self._ended
         if not starting.any():
             native, reward, terminated, truncated, info = self.environment.step(actions)
+            own = info
         else:
             native, info = self._restart(starting)
             actions = self._masks.allowed(actions, starting, native, info)
             _, reward, terminated, truncated, info = self.environment.step(actions)
+            own = info
             native, fresh = self._restart(starting)
             info = self._masks.joined(info, fresh, starting)
             reward, terminated, truncated = zeroed(starting, reward, terminated, truncated)
         terminated, truncated = flags(terminated), flags(truncated)
         self._ended = terminated | truncated
-        return native, reward, terminated, truncated, self._masks.in_info(info)
+        last = {NATIVE: own} if self._ended.any() else {}
+        return native, reward, terminated, truncated, {**self._masks.in_info(info), **last}
 
     def _restart(self, mask: Array) -> tuple[Any, dict[str, Any]]:
         native, info = self.environment.reset(options={"reset_mask": mask.copy()})
@@ -144,7 +149,7 @@ class NextStepFromSameStep(_NextStep):
             native = self._with_last(native, ended, info)
         reward, terminated, truncated = zeroed(starting, reward, terminated, truncated)
         self._ended = ended
-        return native, reward, terminated, truncated, {**mask, FACTS: facts, WAITING: waiting}
+        return native, reward, terminated, truncated, {**mask, FACTS: facts, WAITING: waiting, NATIVE: info}
 
     def _count_unseen(self, waiting: Array) -> None:
         self._unseen = self._unseen + 1 if waiting.any() else 0

@@ -63,12 +63,12 @@ def restore_environment(environment: Any, state: State) -> None:
     """Restore a saved state into an environment that was just made and reset."""
     *wrappers, inner = _layers(environment)
     own = part(state, "own")
-    if _attributes(inner) is None:
+    if (names := _attributes(inner)) is None:
         inner.restore_state(own)
     else:
-        _decode(inner, own)
+        _decode(inner, names, own)
     for number, wrapper in enumerate(wrappers):
-        _decode(wrapper, part(state, f"wrapper/{number}"))
+        _decode(wrapper, WRAPPERS[type(wrapper)], part(state, f"wrapper/{number}"))
     if (generator := _generator(inner)) is not None and GENERATOR in state:
         restore_generator(generator, state[GENERATOR])
 
@@ -114,8 +114,10 @@ def _encoded(owner: Any, names: tuple[str, ...]) -> dict[str, Array]:
     return state
 
 
-def _decode(owner: Any, state: State) -> None:
+def _decode(owner: Any, names: tuple[str, ...], state: State) -> None:
     for key, value in state.items():
+        if key.removesuffix(JSON) not in names:
+            raise NotResumable(f"the saved state of {type(owner).__name__} has an unknown attribute {key!r}")
         if key.endswith(JSON):
             setattr(owner, key.removesuffix(JSON), unpack(value))
         else:

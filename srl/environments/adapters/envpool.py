@@ -28,6 +28,9 @@ class EnvPoolConfig(NamedConfig):
     def environment_name(self) -> str:
         return f"envpool:{self.name}"
 
+    def named_code(self) -> tuple[str, ...]:
+        return ()  # `build` accepts only EnvPool's own tasks
+
     def build(self, num_copies: int) -> VectorLanes:
         check_installed(self.name)
         import envpool
@@ -46,7 +49,7 @@ def prepared(config: Any) -> dict[str, Any]:
 def check_installed(name: str) -> None:
     if importlib.util.find_spec("envpool") is None:
         raise ValueError(
-            f'environment envpool:{name} needs EnvPool, which is not installed; pip install "srl[envpool]"'
+            f'environment envpool:{name} needs EnvPool, which is not installed; pip install "srl-rl[envpool]"'
         )
 
 

@@ -13,11 +13,16 @@ import gymnasium
 import numpy as np
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
+from srl.api.block import SEED, SEED_EPISODE
+from srl.api.control import OptionValue
 from srl.api.lanes import Lanes, LanesConfig, LaneSpec, TimeStep
 from srl.api.spaces import Dict, Space
+from srl.base.errors import raised
 from srl.base.state import State, pack, part, under, unpack
 from srl.base.tree import Array, Tree, leaves
+from srl.environments.adapters import minigrid
 from srl.environments.adapters.environment_state import environment_state, restore_environment
+from srl.environments.adapters.info_facts import InfoFacts
 from srl.environments.adapters.masks import (
     MASK_KEY,
     OBSERVATION,
@@ -27,9 +32,9 @@ from srl.environments.adapters.masks import (
     mask_check,
     masked_team,
 )
-from srl.environments.adapters.wrappers import RepeatAction
+from srl.environments.adapters.wrappers import RepeatAction, SmallerImages
 from srl.environments.conversion import lane_decoder, observation_buffers, observation_leaves, rendered_frame
-from srl.environments.factories import copy_seeds, locate
+from srl.environments.factories import copy_seeds, is_known, locate
 from srl.environments.failures import EnvironmentBroken, all_finite, broken_lanes, count_failure, failed_lanes
 from srl.environments.spaces import from_gymnasium
 
@@ -42,6 +47,17 @@ class GymnasiumConfig(MaskableConfig):
     """Time limit in steps, in addition to the environment's own."""
     action_repeat: int = 1
     """Number of environment steps per action."""
+    image_size: int | None = None
+    """Side length of the images in observations. Default: their own."""
+    grayscale: bool = False
+    """Whether to remove the colors of images."""
+
+    def named_code(self) -> tuple[str, ...]:
+        if self.located and self.name == minigrid.FACTORY:
+            name = str(self.kwargs.get("id", ""))
+            minigrid.register(name)
+            return () if is_known(name) else (name,)
+        return super().named_code()
 
     def can_repeat_actions(self) -> bool:
         return True
@@ -49,10 +65,19 @@ class GymnasiumConfig(MaskableConfig):
     def with_action_repeat(self, times: int) -> GymnasiumConfig:
         return replace(self, action_repeat=times)
 
+    def can_shrink_images(self) -> bool:
+        return True
+
+    def with_images(self, size: int | None, grayscale: bool) -> GymnasiumConfig:
+        return replace(self, image_size=size, grayscale=grayscale)
+
     def build(self, num_copies: int) -> Lanes:
         if self.located and (game := self._multi_agent()) is not None:
+            game = game.with_images(self.image_size, self.grayscale)
             return game.with_action_repeat(self.action_repeat).build(num_copies)
-        return GymnasiumLanes(self.name, self.make, num_copies, self._limit, self.info_mask, self.mask_key)
+        return GymnasiumLanes(
+            self.name, self.make, num_copies, self._limit, self.info_mask, self.mask_key, self.log_info
+        )
 
     def _multi_agent(self) -> LanesConfig | None:
         """Call the function; if it returns a PettingZoo environment, return the config for it, otherwise None."""
@@ -68,7 +93,7 @@ class GymnasiumConfig(MaskableConfig):
         found = is_pettingzoo(environment)
         with suppress(Exception):
             environment.close()
-        return PettingZooConfig(self.name, self.kwargs, self.mask_key) if found else None
+        return PettingZooConfig(self.name, self.kwargs, self.mask_key, self.log_info) if found else None
 
     def build_rendered(self) -> GymnasiumLanes:
         """Make one copy that renders frames."""
@@ -83,6 +108,8 @@ class GymnasiumConfig(MaskableConfig):
     def make(self) -> Any:
         """Make one copy."""
         environment = self._make()
+        if self.image_size is not None or self.grayscale:
+            environment = SmallerImages(environment, self.image_size, self.grayscale)
         if self.action_repeat == 1:
             return environment
         limit = self.max_episode_steps  # counts environment steps, not actions
@@ -124,9 +151,13 @@ class GymnasiumLanes(Lanes):
         max_episode_steps: int | None = None,
         info_mask: bool | None = None,
         mask_key: str = MASK_KEY,
+        log_info: tuple[str, ...] = (),
     ) -> None:
         self._name, self._make, self._mask_key = name, make, mask_key
+        self._info_facts = InfoFacts(log_info, num_copies)
+        self._infos: list[Mapping[str, Any]] = [{}] * num_copies  # of the last step
         self._limit = max_episode_steps
+        self._options: dict[str, OptionValue] = {}  # attributes set during the run
         self._environments: list[Any] = []
         self._bare: list[Any] = []  # the same, without the wrappers that the lanes replace
         try:
@@ -134,7 +165,7 @@ class GymnasiumLanes(Lanes):
                 self._add(make())
         except Exception as error:
             self.close()
-            raise EnvironmentBroken(f"environment {name} could not be created: {error!r}") from error
+            raise EnvironmentBroken(f"environment {name} could not be created: {raised(error)}") from error
         example = self._bare[0]
         observation = from_gymnasium(example.observation_space, "observation")
         action = from_gymnasium(example.action_space, "action")
@@ -194,7 +225,11 @@ class GymnasiumLanes(Lanes):
                     observation, info = environment.reset()
                 else:
                     observation, reward, terminated, truncated, info = environment.step(action)
-                    rewards[copy] = reward
+                    self._infos[copy] = info
+                    try:
+                        rewards[copy] = reward
+                    except (TypeError, ValueError) as error:
+                        raise EnvironmentBroken(_not_a_number(self._name, reward)) from error
                     if terminated:
                         terminations[copy] = True
                     if truncated:
@@ -202,11 +237,18 @@ class GymnasiumLanes(Lanes):
                 write(copy, observation)
                 if masked:
                     self._write_mask(copy, info)
+            except EnvironmentBroken:
+                raise
             except Exception:
                 failures[copy] = traceback.format_exc()
         if self._limit is not None:
             truncations |= self._elapsed >= self._limit
         return self._time_step(failures)
+
+    def set_option(self, name: str, value: OptionValue) -> None:
+        for environment in self._environments:
+            set_attribute(environment, name, value)
+        self._options[name] = value
 
     def state(self) -> State:
         state = {
@@ -253,6 +295,9 @@ class GymnasiumLanes(Lanes):
         time_step = TimeStep(
             self._observation, self._reward, self._terminated, self._truncated, ~ended, self._first, failed, reports
         )
+        if ended.any():
+            facts = self._info_facts.from_lanes((copy, self._infos[copy]) for copy in np.flatnonzero(ended).tolist())
+            time_step.facts = {SEED: np.array(self._seed), SEED_EPISODE: np.array(self._episodes), **facts}
         return (time_step,)
 
     def _write_mask(self, copy: int, info: Mapping[str, Any]) -> None:
@@ -279,6 +324,8 @@ class GymnasiumLanes(Lanes):
         seed = next(self._seeds)
         try:
             environment = self._make()
+            for name, value in self._options.items():
+                set_attribute(environment, name, value)
             self._environments[copy] = environment
             self._bare[copy], _ = unwrapped(environment)
             observation, info = self._bare[copy].reset(seed=seed)
@@ -287,13 +334,28 @@ class GymnasiumLanes(Lanes):
                 self._write_mask(copy, info)
         except Exception as error:
             raise EnvironmentBroken(
-                f"{where}: failed, and its replacement failed, too ({error!r}). First failure:\n{report}"
+                f"{where}: failed, and its replacement failed, too ({raised(error)}). First failure:\n{report}"
             ) from error
         self._seed[copy], self._episodes[copy], self._elapsed[copy] = seed, 0, 0
         self._reward[copy] = 0
         self._terminated[copy] = self._truncated[copy] = False
         self._first[copy] = True
         return f"{where}: failed and was replaced (new seed {seed}):\n{report}"
+
+
+def _not_a_number(name: str, reward: Any) -> str:
+    several = isinstance(reward, (list, tuple, np.ndarray))
+    fix = "wrap an environment with several agents as a PettingZoo environment, or return the sum of their rewards"
+    return (
+        f"environment {name}: expected the reward to be a number, found {type(reward).__name__} {reward!r}; "
+        f"{fix if several else 'return float(reward)'}"
+    )
+
+
+def set_attribute(environment: Any, name: str, value: OptionValue) -> None:
+    """Set an attribute of an environment or of one of its wrappers, the outermost that has it."""
+    if not environment.set_wrapper_attr(name, value, force=False):
+        raise AttributeError(f"{type(environment.unwrapped).__name__} has no attribute {name!r}")
 
 
 def unwrapped(environment: Any) -> tuple[Any, int | None]:

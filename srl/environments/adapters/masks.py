@@ -12,7 +12,7 @@ import numpy as np
 from srl.api.lanes import LaneSpec, TeamSpec
 from srl.api.spaces import Box, Dict, Space, choice_sizes
 from srl.base.tree import Array, Tree, leaves
-from srl.environments.factories import NamedConfig
+from srl.environments.factories import NamedConfig, is_known
 
 T = TypeVar("T")
 MASK_KEY = "action_mask"
@@ -33,9 +33,17 @@ class MaskableConfig(NamedConfig):
     info_mask: bool | None = None
     """Whether the infos contain an action mask. None: the lanes make an extra copy to find out."""
     mask_key: str = MASK_KEY
+    log_info: tuple[str, ...] = ()
+    """Scalars in the last infos of episodes that are statistics of them, in addition to `is_success`."""
+
+    def named_code(self) -> tuple[str, ...]:
+        return (self.name,) if self.located or not is_known(self.name) else self.model_files()
 
     def with_mask_key(self, key: str) -> Self:
         return replace(self, mask_key=key)
+
+    def with_log_info(self, names: tuple[str, ...]) -> Self:
+        return replace(self, log_info=names)
 
     def with_spec(self, spec: LaneSpec) -> Self:
         masked = any(_in_observation(team.observation, team.mask_key) for team in spec.teams)

@@ -79,7 +79,7 @@ def register(name: str) -> None:
     if name in gymnasium.registry or not name.startswith(FAMILIES):
         return
     if importlib.util.find_spec("minigrid") is None:
-        raise ValueError(f'environment {name} needs the package minigrid; pip install "srl[minigrid]"')
+        raise ValueError(f'environment {name} needs the package minigrid; pip install "srl-rl[minigrid]"')
     importlib.import_module("minigrid")
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from srl.api.control import OptionValue
 from srl.api.lanes import Lanes, LanesConfig, TimeStep
 from srl.base.state import State
 from srl.base.tree import Array, Tree
@@ -21,6 +22,9 @@ class TeamRewardConfig(LanesConfig):
 
     def environment_name(self) -> str:
         return self.inner.environment_name()
+
+    def named_code(self) -> tuple[str, ...]:
+        return ()
 
     def build(self, num_copies: int) -> TeamRewardLanes:
         return TeamRewardLanes(self.inner.build(num_copies), self.groups)
@@ -46,6 +50,9 @@ class TeamRewardLanes(Lanes):
             for team in members:
                 time_steps[team].reward = np.tile(mean, len(self.spec.teams[team].agents))
         return time_steps
+
+    def set_option(self, name: str, value: OptionValue) -> None:
+        self._inner.set_option(name, value)
 
     def state(self) -> State:
         return self._inner.state()

@@ -16,11 +16,14 @@ from gymnasium import spaces
 from gymnasium.envs.registration import load_env_creator
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from srl.api.control import OptionValue
 from srl.api.lanes import Lanes, LaneSpec, TimeStep
+from srl.base.errors import raised
 from srl.base.state import State, pack, part, under, unpack
 from srl.base.tree import Array, Tree
-from srl.environments.adapters.autoreset import FACTS, WAITING, flags, next_step
+from srl.environments.adapters.autoreset import FACTS, NATIVE, WAITING, flags, next_step
 from srl.environments.adapters.environment_state import environment_state, restore_environment
+from srl.environments.adapters.info_facts import InfoFacts
 from srl.environments.adapters.masks import (
     MASK_KEY,
     OBSERVATION,
@@ -49,7 +52,11 @@ class VectorConfig(MaskableConfig):
             return gives_mask(lambda: next_step(self.make(1), key), key) if self.info_mask is None else self.info_mask
 
         return VectorLanes(
-            self.name, lambda: next_step(without_action_check(self.make(num_copies)), key), find_mask, key
+            self.name,
+            lambda: next_step(without_action_check(self.make(num_copies)), key),
+            find_mask,
+            key,
+            self.log_info,
         )
 
     def build_rendered(self) -> Lanes:
@@ -122,14 +129,17 @@ class VectorLanes(Lanes):
         make: Callable[[], Any],
         find_mask: Callable[[], bool] = lambda: False,
         mask_key: str = MASK_KEY,
+        log_info: tuple[str, ...] = (),
     ) -> None:
         """`find_mask` returns whether the infos contain an action mask."""
         try:
             environment = make()
         except Exception as error:
-            raise EnvironmentBroken(f"environment {name} could not be created: {error!r}") from error
+            raise EnvironmentBroken(f"environment {name} could not be created: {raised(error)}") from error
         self._name, self._make, self._environment, self._mask_key = name, make, environment, mask_key
+        self._options: dict[str, OptionValue] = {}  # attributes set during the run
         self._num_lanes = int(environment.num_envs)
+        self._info_facts = InfoFacts(log_info, self._num_lanes)
         observation = from_gymnasium(environment.single_observation_space, "observation")
         action = from_gymnasium(environment.single_action_space, "action")
         self._encode, self._decode = observation_encoder(observation), action_decoder(action)
@@ -182,14 +192,28 @@ class VectorLanes(Lanes):
         return {**parts, self._mask_key: mask}
 
     def _apply(self, info: Mapping[str, Any], time_step: TimeStep) -> None:
-        """Apply the infos that our own wrappers add; ignore all others."""
-        if FACTS in info:
-            time_step.facts = info[FACTS]
+        """Apply the infos that our own wrappers add, and take statistics of episodes from the others."""
+        if self._ended.any():
+            native = info.get(NATIVE, info)
+            time_step.facts = {**self._info_facts.from_vector(native, self._ended), **info.get(FACTS, {})}
         if WAITING in info:
             waiting = info[WAITING]
             time_step.acting &= ~waiting
             time_step.first = time_step.first & ~waiting
             self._ended = self._ended | waiting
+
+    def set_option(self, name: str, value: OptionValue) -> None:
+        self._set(name, value)
+        self._options[name] = value
+
+    def _set(self, name: str, value: OptionValue) -> None:
+        environment = self._environment.unwrapped
+        if hasattr(environment, "get_attr"):
+            environment.get_attr(name)  # raises AttributeError; `set_attr` would add an attribute that nothing reads
+            environment.set_attr(name, value)
+        else:
+            getattr(environment, name)
+            setattr(environment, name, value)
 
     def state(self) -> State:
         return {
@@ -232,10 +256,12 @@ class VectorLanes(Lanes):
             self._environment.close()
         try:
             self._environment = self._make()
+            for name, value in self._options.items():
+                self._set(name, value)
             time_step = self._restart(next(self._seeds))
         except Exception as error:
             raise EnvironmentBroken(
-                f"{where}: failed, and its replacement failed, too ({error!r}). First failure:\n{report}"
+                f"{where}: failed, and its replacement failed, too ({raised(error)}). First failure:\n{report}"
             ) from error
         time_step.failed = np.ones(self._num_lanes, bool)
         time_step.failures = (f"{where}: failed; all its lanes were replaced (new seed {self._seed}):\n{report}",)

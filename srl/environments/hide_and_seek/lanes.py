@@ -29,6 +29,9 @@ class HideAndSeekConfig(LanesConfig):
     def environment_name(self) -> str:
         return f"hide-and-seek/{self.variant}"
 
+    def named_code(self) -> tuple[str, ...]:
+        return ()
+
     def build(self, num_copies: int) -> HideAndSeekLanes:
         check_installed(self.variant)
         options = game_options(self.variant, self.options)

@@ -11,10 +11,10 @@ from srl.base.errors import nearest
 from srl.environments.hide_and_seek.options import GameOptions
 
 PACKAGES = ("mujoco", "numba")
-COMMAND = 'pip install "srl[hide-and-seek]"'
+COMMAND = 'pip install "srl-rl[hide-and-seek]"'
 PETTINGZOO_IS_MISSING = (
     "hide-and-seek as a PettingZoo environment needs pettingzoo, which is not installed; "
-    'pip install "srl[hide-and-seek,pettingzoo]"'
+    'pip install "srl-rl[hide-and-seek,pettingzoo]"'
 )
 _FULL = GameOptions()
 _QUADRANT = GameOptions(

@@ -11,8 +11,10 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from srl.api.control import OptionValue
 from srl.api.lanes import Lanes, LaneSpec, TeamSpec, TimeStep
 from srl.api.spaces import Box
+from srl.base.errors import nearest
 from srl.base.seeding import generator_state, restore_generator
 from srl.base.state import State, part, under
 from srl.base.tree import Array, Tree
@@ -44,6 +46,11 @@ class MujocoConfig(NamedConfig):
     """A task by its Gymnasium id, with the options of Gymnasium's constructor."""
 
     max_episode_steps: int | None = 1000
+
+    def named_code(self) -> tuple[str, ...]:
+        if self.name not in TASKS:
+            raise ValueError(f"no MuJoCo task {self.name!r}{nearest(self.name, TASKS)}")
+        return self.model_files()
 
     def build(self, num_copies: int) -> MujocoLanes:
         task: Task = TASKS[self.name](**self.kwargs)
@@ -131,6 +138,13 @@ class MujocoLanes(Lanes):
         truncated = self._elapsed >= self._limit if self._limit is not None else np.zeros(len(starting), bool)
         self._ended = terminated | truncated
         return (TimeStep(observation, reward, terminated, truncated, ~self._ended, starting, failed, reports),)
+
+    def set_option(self, name: str, value: OptionValue) -> None:
+        task: Any = self._task
+        if not isinstance(getattr(task, name, None), float):
+            numbers = [option.name for option in dataclasses.fields(task) if option.type == "float"]
+            raise AttributeError(f"{self.spec.environment} has no {name!r}; what can change is {', '.join(numbers)}")
+        self._task = dataclasses.replace(task, **{name: float(value)})
 
     def state(self) -> State:
         bodies = np.zeros((len(self._datas), self._mujoco.mj_stateSize(self._scene.model, self._saved)))

@@ -67,7 +67,7 @@ class TurnGame:
             if team in self._carried:
                 rows = self._rows[team]
                 earned = rows.number(reward) + self._carried.pop(team)
-                rows.end(self._copy, observation, earned, bool(terminated), bool(truncated))
+                rows.end(self._copy, observation, earned, bool(terminated), bool(truncated), info)
             environment.step(None)
         raise AgentFault(f"agent {environment.agent_selection!r} was stepped with None but is still in `agents`")
 

@@ -23,6 +23,7 @@ from srl.environments.pettingzoo.parallel import ParallelGame
 PREFIX = "pettingzoo:"
 TURNS, STATE = "turns", "state"
 FAMILIES = ("atari", "butterfly", "classic", "magent", "mpe", "sisl")
+OWN_GAME = re.compile(rf"({'|'.join(FAMILIES)})\.[a-z0-9_]+_v\d+")
 # Families that left PettingZoo: their current module, and the package that installs it.
 MOVED = {"mpe": ("mpe2", "mpe2"), "magent": ("magent2.environments", "magent2")}
 
@@ -38,9 +39,15 @@ class PettingZooConfig(NamedConfig):
     """
 
     mask_key: str = MASK_KEY
+    log_info: tuple[str, ...] = ()
+    """Scalars in the last infos of episodes that are statistics of them, in addition to `is_success`."""
+
+    def named_code(self) -> tuple[str, ...]:
+        path = self.name.removeprefix(PREFIX).removeprefix("pettingzoo.")
+        return () if OWN_GAME.fullmatch(path) else (self.name,)
 
     def build(self, num_copies: int) -> Lanes:
-        return lanes_of(self.name, self.make, num_copies, self.mask_key)
+        return lanes_of(self.name, self.make, num_copies, self.mask_key, self.log_info)
 
     def build_rendered(self) -> PettingZooLanes:
         """Make one copy that renders frames."""
@@ -53,7 +60,7 @@ class PettingZooConfig(NamedConfig):
     def make(self) -> Any:
         """Make one bare ParallelEnv or AECEnv."""
         if importlib.util.find_spec("pettingzoo") is None:
-            raise ImportError(f"{self.name} needs PettingZoo, which is not installed: pip install 'srl[pettingzoo]'")
+            raise ImportError(f"{self.name} needs PettingZoo, which is not installed: pip install 'srl-rl[pettingzoo]'")
         options = dict(self.kwargs)
         turns, state = bool(options.pop(TURNS, False)), bool(options.pop(STATE, False))
         environment = _maker(self.name, turns)(**options)
@@ -74,17 +81,26 @@ class PettingZooConfig(NamedConfig):
     def with_mask_key(self, key: str) -> PettingZooConfig:
         return replace(self, mask_key=key)
 
+    def with_log_info(self, names: tuple[str, ...]) -> PettingZooConfig:
+        return replace(self, log_info=names)
+
     def with_global_state(self) -> PettingZooConfig:
         """Return the same config with ``state=True``, unless its options already set `state`."""
         return self if STATE in self.kwargs else replace(self, kwargs={**self.kwargs, STATE: True})
 
 
-def lanes_of(name: str, make: Callable[[], Any], num_copies: int, mask_key: str = MASK_KEY) -> PettingZooLanes:
+def lanes_of(
+    name: str,
+    make: Callable[[], Any],
+    num_copies: int,
+    mask_key: str = MASK_KEY,
+    log_info: tuple[str, ...] = (),
+) -> PettingZooLanes:
     """Return lanes whose copies `make` creates; `name` appears in messages."""
     environment = make()
     parallel = is_parallel(environment)
     game = ParallelGame if parallel else TurnGame
-    return PettingZooLanes(name, make, game, parallel, environment, num_copies, mask_key)
+    return PettingZooLanes(name, make, game, parallel, environment, num_copies, mask_key, log_info)
 
 
 def is_parallel(environment: Any) -> bool:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from srl.api.control import OptionValue
 from srl.api.lanes import Lanes, LaneSpec, TimeStep
 from srl.base.seeding import generator_state, restore_generator
 from srl.base.state import State, pack, part, under, unpack
@@ -57,12 +58,14 @@ class PettingZooLanes(Lanes):
         environment: Any,
         num_copies: int,
         mask_key: str = MASK_KEY,
+        log_info: tuple[str, ...] = (),
     ) -> None:
         """`environment` becomes the first copy; `make` makes the others."""
         self._name = name
         self._make = make
+        self._options: dict[str, OptionValue] = {}  # attributes set during the run
         self._environments = [environment, *(make() for _ in range(num_copies - 1))]
-        self._rows = tuple(make_rows(environment, num_copies, aligned, make, mask_key))
+        self._rows = tuple(make_rows(environment, num_copies, aligned, make, mask_key, log_info))
         self._games = [make_game(copy, self._rows) for copy in range(num_copies)]
         self._generators = _generators(0, num_copies)
         self._seeds = [0] * num_copies  # of the episode
@@ -79,6 +82,11 @@ class PettingZooLanes(Lanes):
         native = [rows.decode(tree) for rows, tree in zip(self._rows, actions, strict=True)]
         self._clear()
         return self._time_steps([self._step(copy, native) for copy in range(self.spec.num_copies)])
+
+    def set_option(self, name: str, value: OptionValue) -> None:
+        for environment in self._environments:
+            _set_attribute(environment, name, value)
+        self._options[name] = value
 
     def state(self) -> State:
         counters = [self._seeds, self._steps, self._failures_in_a_row, [game.state() for game in self._games]]
@@ -117,7 +125,8 @@ class PettingZooLanes(Lanes):
         failures = tuple(report for report in reports if report)
         # A report belongs to a copy, not to an agent: only the first team's time step carries it.
         return tuple(
-            rows.time_step(bool(failures), failures if team == 0 else ()) for team, rows in enumerate(self._rows)
+            rows.time_step(bool(failures), failures if team == 0 else (), self._seeds)
+            for team, rows in enumerate(self._rows)
         )
 
     def _start(self, copy: int) -> str:
@@ -153,6 +162,8 @@ class PettingZooLanes(Lanes):
             rows.clear_copy(copy)
         try:
             self._environments[copy] = self._make()
+            for name, value in self._options.items():
+                _set_attribute(self._environments[copy], name, value)
             self._open(copy)
         except Exception as second:
             raise EnvironmentBroken(f"{report}\nIts replacement failed, too: {self._report(copy, second)}") from second
@@ -163,6 +174,11 @@ class PettingZooLanes(Lanes):
     def _report(self, copy: int, error: Exception) -> str:
         where = f"environment {self._name}, copy {copy}, seed {self._seeds[copy]}, step {self._steps[copy]}"
         return f"{where}: {error}\n{''.join(traceback.format_exception(error))}"
+
+
+def _set_attribute(environment: Any, name: str, value: OptionValue) -> None:
+    getattr(environment.unwrapped, name)  # raises AttributeError instead of adding one that nothing reads
+    setattr(environment.unwrapped, name, value)
 
 
 def _generators(seed: int, num_copies: int) -> list[np.random.Generator]:

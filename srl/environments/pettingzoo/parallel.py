@@ -42,7 +42,8 @@ class ParallelGame:
             if terminated or truncated or agent not in present:
                 # An agent that left without terminating counts as truncated: its future value need not be zero.
                 truncated = truncated or not terminated
-                rows.end(self._copy, observations.get(agent), rewards.get(agent, 0.0), terminated, truncated)
+                observation, reward, info = observations.get(agent), rewards.get(agent, 0.0), infos.get(agent, {})
+                rows.end(self._copy, observation, reward, terminated, truncated, info)
                 self._ended.add(team)
                 continue
             if agent not in observations or agent not in rewards:

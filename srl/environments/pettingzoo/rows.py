@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from srl.api.block import SEED
 from srl.api.lanes import TimeStep
 from srl.api.spaces import choice_sizes
 from srl.base.state import State
-from srl.base.tree import Tree, leaves, map_tree
+from srl.base.tree import Array, Tree, leaves, map_tree
+from srl.environments.adapters.info_facts import InfoFacts
 from srl.environments.adapters.masks import OBSERVATION, from_info, inspect, mask_check, masked_team
 from srl.environments.conversion import lane_decoder, observation_buffers, observation_encoder
 from srl.environments.spaces import from_gymnasium
@@ -37,10 +39,13 @@ class Rows:
         aligned: bool,
         mask_key: str,
         find_masked: Callable[[], set[Any]],
+        log_info: tuple[str, ...] = (),
     ) -> None:
         """`find_masked` returns the agents whose infos contain an action mask, which is added to the observation."""
         observation_space, action_space = environment.observation_space(agent), environment.action_space(agent)
         self.agent = agent
+        self._info_facts = InfoFacts(log_info, num_copies)
+        self._last_infos: dict[int, Mapping[str, Any]] = {}  # copy -> info of an episode that ended in this step
         seen, action = from_gymnasium(observation_space, "observation"), from_gymnasium(action_space, "action")
         self._mask_key = mask_key
         self.team, self._num_choices = masked_team(
@@ -59,10 +64,12 @@ class Rows:
         self._terminated, self._truncated, self._acting, self._first, self._failed = self._flags
 
     def clear(self) -> None:
+        self._last_infos.clear()
         self._reward[...] = 0
         self._flags[...] = False
 
     def clear_copy(self, copy: int) -> None:
+        self._last_infos.pop(copy, None)
         self._reward[copy] = 0
         self._flags[:, copy] = False
 
@@ -85,11 +92,14 @@ class Rows:
             for what in self._check_masks(row, np.ones(1, bool)).values():
                 raise AgentFault(f"agent {self.agent!r}: {what}")
 
-    def end(self, copy: int, observation: Any, reward: Any, terminated: bool, truncated: bool) -> None:
+    def end(
+        self, copy: int, observation: Any, reward: Any, terminated: bool, truncated: bool, info: Mapping[str, Any]
+    ) -> None:
         if observation is not None:  # Some environments return None for dead agents; the last one stays.
             self._write(copy, observation)
         self._reward[copy] = self.number(reward)
         self._terminated[copy], self._truncated[copy] = terminated, truncated
+        self._last_infos[copy] = info
 
     def fail(self, copy: int) -> None:
         self._failed[copy] = True
@@ -111,7 +121,11 @@ class Rows:
         for path, array in self._leaves.items():
             array[...] = state[f"observation/{path}"]
 
-    def time_step(self, failed: bool, failures: tuple[str, ...]) -> TimeStep:
+    def time_step(self, failed: bool, failures: tuple[str, ...], seeds: Sequence[int]) -> TimeStep:
+        """Return the time step. `seeds` are those of the copies' episodes."""
+        facts: dict[str, Array] = {}
+        if self._last_infos:
+            facts = {SEED: np.array(seeds), **self._info_facts.from_lanes(self._last_infos.items())}
         return TimeStep(
             self._observation,
             self._reward,
@@ -121,6 +135,7 @@ class Rows:
             self._first,
             self._failed if failed else None,
             failures,
+            facts,
         )
 
     def _write(self, copy: int, observation: Any, info: Mapping[str, Any] | None = None) -> None:
@@ -148,7 +163,12 @@ def action_of(actions: Any, copy: int) -> Any:
 
 
 def make_rows(
-    environment: Any, num_copies: int, aligned: bool, make: Callable[[], Any], mask_key: str
+    environment: Any,
+    num_copies: int,
+    aligned: bool,
+    make: Callable[[], Any],
+    mask_key: str,
+    log_info: tuple[str, ...] = (),
 ) -> Iterator[Rows]:
     agents = getattr(environment, "possible_agents", None)
     if not agents:
@@ -157,7 +177,7 @@ def make_rows(
             "ever take part"
         )
     masked = functools.cache(lambda: _agents_with_mask(make, mask_key))
-    return (Rows(agent, environment, num_copies, aligned, mask_key, masked) for agent in agents)
+    return (Rows(agent, environment, num_copies, aligned, mask_key, masked, log_info) for agent in agents)
 
 
 def _agents_with_mask(make: Callable[[], Any], mask_key: str) -> set[Any]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from srl.api.worker import IDLE, Context, PollResult, WorkerConfig
-from srl.storage.saved_policies import read_policy
+from srl.storage.saved_policies import read_parameters
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class FrozenPolicyConfig(WorkerConfig):
 
 class FrozenPolicy:
     def __init__(self, config: FrozenPolicyConfig, context: Context) -> None:
-        parameters = read_policy(Path(config.checkpoint), config.policy, or_only=True).parameters
+        parameters = read_parameters(Path(config.checkpoint), config.policy)
         commits, published = context.commits(config.policy), context.parameters(config.policy)
         if commits.version < 0:  # like a trainer: the run's checkpoints contain all its policies
             noted = {"steps": 0, "policy": config.policy, "wall_time": time.time()}

@@ -8,6 +8,9 @@ from typing import Any
 
 from srl.api.experiment import Experiment
 from srl.api.lanes import LanesConfig, LaneSpec
+from srl.api.spaces import Box
+from srl.base.config import TrustCode, to_data
+from srl.base.object_names import refuse_prompt_code
 from srl.experiments.graph.environment_probe import EnvironmentProfile, probe
 from srl.experiments.graph.sizes import describe_sizes
 from srl.experiments.graph.standard import standard_experiment
@@ -15,8 +18,12 @@ from srl.experiments.options.algorithms import with_absolute_paths
 from srl.experiments.options.roles import role_patterns, with_checkpoints
 from srl.experiments.options.train_options import TrainOptions
 from srl.experiments.recipes.apply import apply, apply_to_environment, recipe_for, settings_in_force, summary
+from srl.networks.spaces.boxes import is_image, layout_of, space_leaves
 from srl.storage.service_sinks import check_sinks
 from srl.workers.role import assign_teams
+
+LARGE_SIDE = 128
+"""Shorter side of an image, in pixels, from which on there is a hint to make it smaller."""
 
 
 @dataclass(frozen=True)
@@ -32,29 +39,36 @@ class PreparedRun:
 
     @property
     def summary(self) -> str:
-        """Lines to print when the run starts: the recipe and the sizes."""
-        return f"{self.recipe}\n{describe_sizes(self.experiment)}".lstrip()
+        """Lines to print when the run starts: the recipe, the sizes, and a hint about large images."""
+        hint = _image_hint(self.profile.spec, self.environment)
+        return f"{self.recipe}\n{describe_sizes(self.experiment)}{hint}".lstrip()
 
 
-def prepare(env: str | Callable[..., Any], options: TrainOptions, given: Collection[str] | None) -> PreparedRun:
+def prepare(
+    env: str | Callable[..., Any],
+    options: TrainOptions,
+    given: Collection[str] | None,
+    trust_code: TrustCode = False,
+    probes: dict[str, EnvironmentProfile] | None = None,
+) -> PreparedRun:
     """Probe the environment, apply its recipe, and return the run.
 
     The recipe sets only the options whose names are not in `given`; with None, no recipe is applied, because the
-    options already contain its values. Any error in the user's input is raised here, before a directory is created or a
-    worker is started.
+    options already contain its values. `trust_code` is for the checkpoints of frozen policies. Any error in the user's
+    input is raised here, before a directory is created or a worker is started. With `probes`, environments that are in
+    it are not probed again, and others are added.
     """
-    from srl.environments.registry import lanes_config
-
     options = with_absolute_paths(options)
     options = options.replace(roles=with_checkpoints(options.agents.roles))
     check_sinks(options.run.sinks)
-    environment = lanes_config(env, **options.run.env_args)
-    if mask_key := options.algorithm.action_mask_key():
-        environment = environment.with_mask_key(mask_key)
-    if options.algorithm.wants_global_state():
-        environment = environment.with_global_state()
+    environment = environment_for(env, options)
+    if options.workers.scheduler != "inline":
+        refuse_prompt_code([to_data(environment), to_data(options)])
     title = env if isinstance(env, str) else getattr(env, "__qualname__", str(env))
-    profile = probe_for(environment, options)
+    probes = {} if probes is None else probes
+    if (key := repr(environment)) not in probes:
+        probes[key] = probe_for(environment, options)
+    profile = probes[key]
     environment = environment.with_spec(profile.spec)
     line, reasons = "", dict[str, str]()
     if given is not None:
@@ -66,11 +80,42 @@ def prepare(env: str | Callable[..., Any], options: TrainOptions, given: Collect
         line = summary(recipe, options, given)
         in_force = settings_in_force(recipe, options, given)
         reasons = {each.option: f"recipe {options.run.recipe}: {each.why}" for each in in_force}
-    environment = environment.with_action_repeat(options.run.action_repeat)
-    if options.agents.team_reward:
-        environment = team_reward(environment, profile.spec, role_patterns(profile.spec, options.agents.roles))
-    experiment = standard_experiment(title, environment, profile, options)
+    environment = completed(environment, profile.spec, options)
+    experiment = standard_experiment(title, environment, profile, options, trust_code)
     return PreparedRun(options, environment, experiment, profile, line, reasons)
+
+
+def environment_for(env: str | Callable[..., Any], options: TrainOptions) -> LanesConfig:
+    """Return the environment as the algorithm needs it."""
+    from srl.environments.registry import lanes_config
+
+    environment = lanes_config(env, **options.run.env_args)
+    if mask_key := options.algorithm.action_mask_key():
+        environment = environment.with_mask_key(mask_key)
+    environment = environment.with_log_info(options.run.log_info)
+    environment = environment.with_images(options.run.image_size, options.run.grayscale)
+    return environment.with_global_state() if options.algorithm.wants_global_state() else environment
+
+
+def completed(environment: LanesConfig, spec: LaneSpec, options: TrainOptions) -> LanesConfig:
+    """Return the environment with repeated actions and shared rewards, as the options require."""
+    environment = environment.with_action_repeat(options.run.action_repeat)
+    if not options.agents.team_reward:
+        return environment
+    return team_reward(environment, spec, role_patterns(spec, options.agents.roles))
+
+
+def _image_hint(spec: LaneSpec, environment: LanesConfig) -> str:
+    """Return a line that says how to make large images smaller; empty if there are none."""
+    leaves = [leaf for team in spec.teams for _, leaf in space_leaves(team.observation)]
+    large = [
+        leaf for leaf in leaves if isinstance(leaf, Box) and is_image(leaf) and min(layout_of(leaf).sides) >= LARGE_SIDE
+    ]
+    for leaf in large[:1]:
+        shape = " x ".join(map(str, leaf.shape))
+        how = "--image-size 84 and --grayscale make" if environment.can_shrink_images() else "a wrapper makes"
+        return f"\nhint: images of {shape} slow down every part of the run; {how} them smaller"
+    return ""
 
 
 def team_reward(environment: LanesConfig, spec: LaneSpec, patterns: Mapping[str, str]) -> LanesConfig:

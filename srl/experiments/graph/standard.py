@@ -11,7 +11,7 @@ from srl.api.block import BlockSpec
 from srl.api.experiment import Experiment, Resources, RestartRule, WorkerGroup
 from srl.api.lanes import LanesConfig, LaneSpec, TeamSpec
 from srl.api.spaces import array_spec
-from srl.base.config import to_data
+from srl.base.config import TrustCode, to_data
 from srl.base.process import num_cores
 from srl.experiments.graph.customization import extend
 from srl.experiments.graph.environment_probe import EnvironmentProfile
@@ -27,6 +27,7 @@ from srl.populations.self_play import SelfPlayConfig
 from srl.populations.versus import versus_spec
 from srl.streams.push import PushStream
 from srl.streams.request import RequestStream
+from srl.terminal.machine import limits
 from srl.workers.actor.worker import ActorConfig
 from srl.workers.evaluator import EvaluatorConfig
 from srl.workers.policy import PolicyWorkerConfig
@@ -34,6 +35,7 @@ from srl.workers.role import Role, assign_teams
 from srl.workers.trainer.worker import TrainerWorkerConfig
 
 ACTOR_NICENESS = 5
+GIB = 2**30
 EVALUATOR_NICENESS = 10
 """Lower priority than all other workers, but high enough not to starve on a busy machine; `eval_share` limits it."""
 
@@ -54,13 +56,18 @@ def choose_inference(options: TrainOptions) -> str:
 
 
 def standard_experiment(
-    title: str, environment: LanesConfig, profile: EnvironmentProfile, options: TrainOptions
+    title: str,
+    environment: LanesConfig,
+    profile: EnvironmentProfile,
+    options: TrainOptions,
+    trust_code: TrustCode = False,
 ) -> Experiment:
-    """Return the graph for an environment. Raises ValueError for options that cannot work, before anything starts."""
+    """Return the graph for an environment. Raises ValueError for options that cannot work, before anything starts.
+    `trust_code` is for the checkpoints of frozen policies."""
     inference = choose_inference(options)
     sizes = choose_sizes(options, profile, num_cores(), inference == "inline")
     spec = profile.spec if options.agents.self_play == "none" else versus_spec(profile.spec)
-    named = role_options(spec, options)
+    named = role_options(spec, options, trust_code)
     learning = [role.policy for role in named if role.frozen is None]
     if options.workers.scheduler in CLUSTERS and options.workers.actors is None:
         others = options.workers.trainers + (options.workers.policies if inference != "inline" else 0)
@@ -74,6 +81,8 @@ def standard_experiment(
         played = SelfPlayConfig(environment, first.policy, first.algorithm, first.observation, first.action, pool)
     actors = ActorConfig(played, spec, roles, sizes.lanes, sizes.ring, options.workers.max_env_failures)
     # A trainer with data has priority over the actors, which must wait for its next version anyway.
+    if options.workers.scheduler not in CLUSTERS:
+        _check_memory(actors, sizes)
     groups.append(WorkerGroup("actors", actors, sizes.actors, Resources(niceness=ACTOR_NICENESS), restart))
     if options.evaluation.eval_every:
         groups.append(_evaluators(environment, roles, options, restart))
@@ -190,6 +199,17 @@ class _GraphBuilder:
             max_lag=workers.max_lag,
             consumers=trainers,
             remote=workers.inference == "remote",
+        )
+
+
+def _check_memory(actors: ActorConfig, sizes: Sizes) -> None:
+    """Raise ValueError if the samples would not fit in the memory of this machine."""
+    needed, available = sizes.actors * actors.sample_bytes(), limits().memory
+    if needed > available:
+        raise ValueError(
+            f"{sizes.actors} actors x {sizes.ring} lane groups x {sizes.lanes:,} lanes x {sizes.horizon} steps need "
+            f"{needed / GIB:,.1f} GiB of memory for samples; this machine has {available / GIB:,.1f} GiB. Choose "
+            "smaller --lanes, --horizon, --batch or --actors"
         )
 
 

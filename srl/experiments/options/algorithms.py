@@ -27,34 +27,23 @@ BUILT_IN: dict[str, type[AlgorithmConfig]] = {
     "mappo": MAPPOConfig,
 }
 ALGORITHMS = tuple(BUILT_IN)
-UNAVAILABLE = (
-    "sac",
-    "td3",
-    "ddpg",
-    "dqn",
-    "c51",
-    "qrdqn",
-    "rainbow",
-    "r2d2",
-    "apex",
-    "trpo",
-    "dreamer",
-    "muzero",
-    "qmix",
-)
-"""Well-known algorithms that SRL does not have; suggesting a similar name for them would mislead."""
+PURPOSES = {
+    "ppo": "most tasks; the default",
+    "impala": "cheap steps and old data: a large --max-lag, many actors, slow links",
+    "a2c": "a simple baseline with one gradient step per batch",
+    "ppg": "expensive steps and rich observations such as images",
+    "ippo": "several agents that play against each other or see enough",
+    "mappo": "several agents that cooperate while each sees little",
+}
 
 
 def algorithm_class(algo: str) -> type[AlgorithmConfig]:
     """Return the config class of an algorithm. Raises ValueError for an unknown name or an unusable class."""
     if algo in BUILT_IN:
         return BUILT_IN[algo]
-    if algo.lower() in UNAVAILABLE:
-        raise ValueError(f"algorithm {algo!r} is not available yet; SRL has {', '.join(ALGORITHMS)}")
     if ":" not in algo:
-        raise ValueError(
-            f"unknown algorithm {algo!r}{nearest(algo, ALGORITHMS)} (for your own, use path/file.py:Config)"
-        )
+        known = "".join(f"\n  {name:7} {purpose}" for name, purpose in PURPOSES.items())
+        raise ValueError(f"unknown algorithm {algo!r}; name your own as path/file.py:Config. SRL has{known}")
     kind = load_object(algo)
     if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
         raise ValueError(f"{algo} must be a frozen dataclass, found {type(kind).__name__} {kind!r}")
@@ -107,8 +96,10 @@ def name_of_config(algorithm: AlgorithmConfig) -> str:
 
 
 def title_of(algo: str) -> str:
-    """Return a short name for display: `ppo`, or the name of the config class without `Config`."""
-    return algo.rpartition(":")[2].removesuffix("Config").lower() or algo
+    """Return a short name for display: `ppo`, or the name of the config class without `Config`. For a class that is
+    only called `Config`, return the name of its file."""
+    place, _, name = algo.rpartition(":")
+    return name.removesuffix("Config").lower() or os.path.basename(place).removesuffix(".py")
 
 
 def with_absolute_paths(options: TrainOptions) -> TrainOptions:

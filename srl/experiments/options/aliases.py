@@ -9,6 +9,7 @@ _NAMES = {
     "env": "env_id environment task",
     "steps": "total_timesteps total_steps timesteps num_timesteps max_steps stop_timesteps",
     "until_return": "stop_reward",
+    "callbacks": "callback",
     "root": "output_dir out_dir log_dir logdir save_dir train_dir storage_path",
     "name": "exp_name experiment experiment_name run_name",
     "env_arg": "env_kwargs",
@@ -39,7 +40,8 @@ SAME = {name: option for option, names in _NAMES.items() for name in names.split
 
 _TEXTS = {
     "algorithm_name": "set `algo`",
-    "verbose": "the command line always shows the live view; in Python, pass verbose=True to srl.train",
+    "verbose": "the command line always shows the live view; in Python, pass verbose=False to srl.train for silence",
+    "seeds num_seeds": "`srl sweep ENV --seeds 5` (in Python: srl.sweep) trains with several seeds",
     "save_path": "`root` is the directory of all runs, `name` the run's directory in it",
     "policy": "the observation determines the network; set `hidden_sizes`, or `network` to a function that builds it",
     "num_envs n_envs num_environments": "`lanes` counts the copies in one lane group; the run has "

@@ -157,7 +157,7 @@ def parse_pairs(pairs: Sequence[str]) -> dict[str, Any]:
     for pair in pairs:
         name, separator, text = pair.partition("=")
         if not separator:
-            raise ValueError(f"an option of an environment or algorithm is written NAME=VALUE; found {pair!r}")
+            raise ValueError(f"an option is written NAME=VALUE; found {pair!r}")
         parsed[name] = json_or_text(text)
     return parsed
 

@@ -11,6 +11,7 @@ from typing import Any
 from srl.api.algorithm import AlgorithmConfig
 from srl.api.lanes import LaneSpec
 from srl.api.spaces import Space
+from srl.base.config import TrustCode
 from srl.base.errors import did_you_mean
 from srl.experiments.options.algorithms import absolute_name, build_algorithm, title_of, with_settings
 from srl.experiments.options.keywords import parse_pairs
@@ -54,11 +55,13 @@ def role_patterns(spec: LaneSpec, roles: tuple[str, ...]) -> dict[str, str]:
     return {agent: agent for team in spec.teams for agent in team.agents}
 
 
-def role_options(spec: LaneSpec, options: TrainOptions) -> tuple[RoleOptions, ...]:
-    """Return the roles with their settings: 'seeker*=seekers,horizon=40,gamma=0.9' or 'hider*=hiders,frozen=RUN'."""
+def role_options(spec: LaneSpec, options: TrainOptions, trust_code: TrustCode = False) -> tuple[RoleOptions, ...]:
+    """Return the roles with their settings: 'seeker*=seekers,horizon=40,gamma=0.9' or 'hider*=hiders,frozen=RUN'.
+    `trust_code` is for the checkpoints of frozen policies."""
     patterns = role_patterns(spec, options.agents.roles)
     settings = {role.partition("=")[0]: role.partition(",")[2] for role in options.agents.roles}
-    roles = tuple(_role(pattern, policy, settings.get(pattern, ""), options) for pattern, policy in patterns.items())
+    named = [(pattern, policy, settings.get(pattern, "")) for pattern, policy in patterns.items()]
+    roles = tuple(_role(*each, options, trust_code) for each in named)
     if all(role.frozen for role in roles):
         raise ValueError(f"all roles are frozen, so nothing would learn: {', '.join(options.agents.roles)}")
     return roles
@@ -91,12 +94,12 @@ def _naming(role: str) -> Iterator[None]:
         raise ValueError(f"{role}: {error}") from error
 
 
-def _role(pattern: str, policy: str, settings: str, options: TrainOptions) -> RoleOptions:
+def _role(pattern: str, policy: str, settings: str, options: TrainOptions, trust_code: TrustCode) -> RoleOptions:
     own = parse_pairs(_split(settings))
     with _naming(f"role {pattern}={policy}"):
         if FROZEN in own:
             checkpoint = _checkpoint(own)
-            saved = read_policy(checkpoint, policy, or_only=True)
+            saved = read_policy(checkpoint, policy, or_only=True, trust_code=trust_code)
             return RoleOptions(pattern, policy, saved.algorithm, None, checkpoint, (saved.observation, saved.action))
         horizon = own.pop(HORIZON, None)
         if horizon is not None and (not isinstance(horizon, int) or horizon < 1):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from srl.api.lanes import LONGEST_EPISODE
 
@@ -12,13 +13,27 @@ AUTO, NONE = "auto", "none"
 """Special recipe names: the recipe that fits the environment, and no recipe."""
 CLUSTERS = ("hosts", "ray", "slurm")
 """Schedulers whose workers run on several machines."""
+PLAIN_SLURM = (
+    *("account", "begin", "constraint", "deadline", "exclude", "exclusive", "gres", "mail-type", "mail-user", "mem"),
+    *("nice", "nodelist", "qos", "reservation", "time"),
+)
+"""Options of `sbatch` that only choose resources."""
+GOAL = re.compile(r"\s*([^<>=\s]+)\s*(>=|<=)\s*([-+]?[\d.]+(?:[eE][-+]?\d+)?)\s*")
+RESERVED = {
+    "return", "length", "episodes", "update", "step", "steps", "time", "elapsed", "lane", "row", "seed", "policy",
+    "actor", "host", "kind",
+}  # fmt: skip
+"""Names in the record of a run that statistics of the environment cannot have."""
 _SAME_ENVIRONMENT = "the run continues with its environment; start a new run for another one"
 ONLY_AT_START = {
     "recipe": "the run keeps the values of its recipe; set the options one by one",
     "scale": "it multiplies the batch of a recipe; set batch instead",
     "env_args": _SAME_ENVIRONMENT,
     "action_repeat": _SAME_ENVIRONMENT,
+    "image_size": _SAME_ENVIRONMENT,
+    "grayscale": _SAME_ENVIRONMENT,
     "team_reward": _SAME_ENVIRONMENT,
+    "log_info": _SAME_ENVIRONMENT,
 }
 """Options that a resumed run rejects because they would have no effect -> reason."""
 
@@ -30,6 +45,14 @@ def _check_at_least_one(section: object, *names: str) -> None:
             raise ValueError(f"{name} must be at least 1, found {value}")
 
 
+def parse_goal(text: str) -> tuple[str, str, float]:
+    """Return name, sign and value of a goal such as `return>=475`. Raises ValueError."""
+    match = GOAL.fullmatch(text)
+    if match is None:
+        raise ValueError(f"until: expected NAME>=VALUE or NAME<=VALUE, such as 'return>=475', found {text!r}")
+    return match[1], match[2], float(match[3])
+
+
 @dataclass(frozen=True)
 class RunOptions:
     """Training: length, seed, recipe, and destinations for metrics."""
@@ -39,6 +62,10 @@ class RunOptions:
     when each policy has its share."""
     until_return: float | None = None
     """Mean return of the last 100 episodes at which the run ends early."""
+    until: tuple[str, ...] = ()
+    """Goals at which the run ends early, once all are reached: `NAME>=VALUE` or `NAME<=VALUE`, for the mean over the
+    last 100 episodes. NAME is `return`, `length` or a statistic of the environment; with several policies
+    `POLICY/NAME`."""
     seed: int = 0
     """Seed for environments, networks and exploration."""
     recipe: str = AUTO
@@ -51,19 +78,40 @@ class RunOptions:
     """Environment steps per decision; their rewards are summed. For plain Gymnasium environments where random actions
     that change every step cancel out, so that exploration needs longer actions. `steps`, `horizon` and `gamma` count
     decisions."""
+    image_size: int | None = None
+    """Side length in pixels to which the images of a plain Gymnasium environment are resized. Default: their own."""
+    grayscale: bool = False
+    """Remove the colors of the images of a plain Gymnasium environment."""
     sinks: tuple[str, ...] = ("tensorboard",)
     """Destinations for metrics besides metrics.jsonl: `tensorboard`, `wandb`, `mlflow`, or your own function as
     `package.module:function`. W&B and MLflow are configured by their own environment variables."""
+    log_info: tuple[str, ...] = ()
+    """Scalars in the environment's `info` to record as statistics of episodes, with their values at the last step.
+    `is_success` and the entries of Gymnasium's RecordEpisodeStatistics are recorded anyway."""
+    callbacks: tuple[str, ...] = ()
+    """Callbacks: `early-stopping`, `curriculum`, `option-schedule`, `webhook`, or your own class as
+    `path/file.py:Class` or `package.module:Class`. Options follow after commas: `early-stopping,patience=500000`."""
+    callback_errors: Literal["stop", "warn"] = "stop"
+    """What an error in a callback does: it ends the run, or is only reported."""
     graph: str = ""
     """Function that changes the worker graph, as `package.module:function` or `path/file.py:function`. It receives
     the standard Experiment and returns the one to run."""
     env_args: Mapping[str, Any] = field(default_factory=dict)
     """Options of the environment."""
 
+    def named_code(self) -> tuple[str, ...]:
+        """Return what a config in an untrusted file must not have: see :meth:`srl.api.lanes.LanesConfig.named_code`."""
+        callbacks = [name for text in self.callbacks if ":" in (name := text.split(",")[0])]
+        return (*(sink for sink in self.sinks if ":" in sink), *callbacks, *([self.graph] if self.graph else []))
+
     def __post_init__(self) -> None:
-        _check_at_least_one(self, "steps", "action_repeat")
+        _check_at_least_one(self, "steps", "action_repeat", "image_size")
         if self.scale is not None and not self.scale > 0.0:
             raise ValueError(f"scale must be positive, found {self.scale}")
+        for text in self.until:
+            parse_goal(text)
+        for name in RESERVED & set(self.log_info):
+            raise ValueError(f"log_info: {name!r} has another meaning in the record of a run; rename it in the infos")
 
 
 @dataclass(frozen=True)
@@ -117,17 +165,23 @@ class WorkerOptions:
 class ClusterOptions:
     """Runs over several machines: `--scheduler hosts`, `ray` or `slurm`."""
 
+    RETIRED: ClassVar[tuple[str, ...]] = ("secret_file",)  # fields of older versions, ignored in saved runs
+
     hosts: int = 1
     """Number of machines to wait for before the run starts, including this one with `hosts`. More may join later."""
     hosts_timeout: float = 60.0
     """Seconds to wait for these machines."""
     bind: str = "127.0.0.1"
     """Address of this machine at which agents join, as HOST or HOST:PORT."""
-    secret_file: str = ""
-    """File with the secret that agents need to join, created if it is missing. Default: ~/.srl/secret."""
+    join_file: str = ""
+    """File that other machines need to join with `srl agent FILE`; written when the run starts, and removed when it
+    ends. Default: `join` in the run directory."""
     encrypt: bool = False
     """Encrypt the traffic between hosts, which is always authenticated. Connections between trainers (gloo, NCCL) are
     neither encrypted nor authenticated."""
+    private_network: bool = False
+    """Only the run's hosts can access the network between them: do not warn about connections that cannot be protected
+    (gloo, NCCL, Ray without a token)."""
     headless: float = 600.0
     """With `hosts`: seconds for which agents and workers continue after this command is killed, for `srl attach`."""
     address: str = ""
@@ -140,6 +194,12 @@ class ClusterOptions:
     """Resources of each worker of a group, as GROUP=NAME:AMOUNT,..., for example trainers=gpu:1,cpu:4
     actors=cpu:2,memory_mb:500,node:fast. GROUP may be a pattern ('trainers*'). Default: one CPU, and with
     `device=cuda` one GPU per trainer, which policy workers share."""
+
+    def named_code(self) -> tuple[str, ...]:
+        """Return the address of a Ray cluster, whose answers Ray unpickles, and the options of a Slurm job that could
+        run something else, such as `export`."""
+        options = [option for option in self.slurm_options if option.lstrip("-").partition("=")[0] not in PLAIN_SLURM]
+        return (*([f"Ray cluster {self.address}"] if self.address else []), *(f"Slurm option {one}" for one in options))
 
     def __post_init__(self) -> None:
         _check_at_least_one(self, "hosts")
@@ -166,6 +226,10 @@ class AgentOptions:
     """Updates between versions kept as opponents."""
     self_play_versions: int = 12
     """Number of past versions to keep as opponents, spread over the run, from 1 to 16."""
+
+    def named_code(self) -> tuple[str, ...]:
+        """Return the roles whose settings name an algorithm or network outside of SRL."""
+        return tuple(role for role in self.roles if ":" in role)
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.self_play_share <= 1.0:
@@ -203,7 +267,7 @@ class EvaluationOptions:
 
 @dataclass(frozen=True)
 class CheckpointOptions:
-    """Checkpoints and the journal of a run."""
+    """Checkpoints, journal and logs of a run."""
 
     checkpoint_seconds: float = 30.0
     """Seconds between checkpoints."""
@@ -212,10 +276,20 @@ class CheckpointOptions:
     keep_every: int = 0
     """Also keep one checkpoint every N steps; 0: none. In self-play the default keeps one per opponent, so that a
     resumed run finds them."""
+    best: str = "return"
+    """Statistic of episodes by which the best checkpoint is chosen: `return`, or one that the environment reports, such
+    as `is_success`. Prefix `-` for one to minimize."""
+    record_every: int = 1
+    """Updates per row of metrics.jsonl, for runs with hundreds of updates per second. A row of several updates has
+    means of their metrics, with minima and maxima beside them."""
+    episodes: bool = True
+    """Keep every episode in episodes.bin, about 30 bytes each (`srl episodes`)."""
     journal: bool = False
     """Record the inputs and result of every update, for `srl chaos` to check."""
+    log_mb: int = 32
+    """Maximum size of each worker's log, in MB; older output is removed."""
 
     def __post_init__(self) -> None:
-        _check_at_least_one(self, "keep_last")
+        _check_at_least_one(self, "keep_last", "record_every", "log_mb")
         if self.keep_every < 0:
             raise ValueError(f"keep_every must be a number of steps, or 0 for none; found {self.keep_every}")

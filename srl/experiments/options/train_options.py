@@ -44,6 +44,9 @@ class TrainOptions:
     checkpoints: CheckpointOptions = field(default_factory=CheckpointOptions)
     cluster: ClusterOptions = field(default_factory=ClusterOptions)
 
+    def named_code(self) -> tuple[str, ...]:
+        return (self.algo,) if ":" in self.algo else ()
+
     def value(self, name: str) -> Any:
         """Return the value of an option by name, whichever section it is in."""
         return getattr(getattr(self, SECTION_OF[name]), name)

@@ -18,7 +18,7 @@ from srl.experiments.options.sections import AUTO, NONE
 from srl.experiments.options.train_options import TrainOptions
 from srl.experiments.recipes.recipe import Recipe, Setting
 from srl.experiments.recipes.single_agent import NAMES, RECIPES
-from srl.networks.spaces.boxes import has_image
+from srl.networks.spaces.boxes import has_image, space_leaves
 from srl.workers.role import assign_teams
 
 SIZES = ("lanes", "horizon", "batch")
@@ -40,7 +40,7 @@ def recipe_for(environment: LanesConfig, spec: LaneSpec, wanted: str = AUTO) -> 
     for recipe in RECIPES:
         if any(fnmatchcase(name, pattern) for name in known_as for pattern in recipe.patterns):
             return recipe
-    continuous = all(isinstance(team.action, Box) for team in spec.teams)
+    continuous = all(any(isinstance(leaf, Box) for _, leaf in space_leaves(team.action)) for team in spec.teams)
     if any(has_image(team.observation) for team in spec.teams):
         return by_name["continuous-image" if continuous else "image"]
     return by_name["continuous" if continuous else "default"]

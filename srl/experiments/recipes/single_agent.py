@@ -206,7 +206,7 @@ RECIPES = (
     # The last four are chosen by the spaces of the environment, not by its name.
     Recipe(
         "continuous",
-        "other environments with continuous actions",
+        "other environments with continuous actions, also next to discrete ones",
         task=_CONTINUOUS,
         ppo=(*_SMALL_BATCHES, *_updates(10, 32, 3e-4)),
     ),

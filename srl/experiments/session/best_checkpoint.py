@@ -11,11 +11,10 @@ from typing import Any
 from srl.api.parameters import ParameterStore
 from srl.api.status import EvaluationStatus
 from srl.base.tree import Array
-from srl.controller.metrics import evaluation_metrics
 from srl.experiments.session.checkpointing import BackgroundWriter
+from srl.experiments.session.run_record import RunRecord
 from srl.storage import checkpoints
 from srl.storage.checkpoints import Retention
-from srl.storage.metric_sinks import MetricSinks
 from srl.storage.run_directory import RunDirectory
 from srl.workers.evaluator import EVALUATED
 
@@ -38,13 +37,15 @@ class BestCheckpoint:
     _run: RunDirectory
     _description: Mapping[str, object]
     _stores: Mapping[str, ParameterStore]
-    _sinks: MetricSinks
+    _record: RunRecord
     _notify: Callable[[str], None]
     _writer: BackgroundWriter
+    _check: Callable[[], None]  # raises an OSError if this process may no longer write
+    _by: str = "return"  # statistic of the episodes, with `-` if less is better
 
     def __post_init__(self) -> None:
         self._folder = self._run.checkpoints / checkpoints.BEST
-        self._best = _read(self._folder)
+        self._best = _read(self._folder, self._notify)
 
     def add(self, evaluations: Iterable[tuple[str, EvaluationStatus]], elapsed: float) -> None:
         """Process evaluations, each with its policy, and write a checkpoint if one of them is the best so far."""
@@ -52,8 +53,9 @@ class BestCheckpoint:
         previous, better = self._best, dict(self._best)
         step = 0
         for policy, evaluation in evaluations:
-            self._sinks.write(evaluation.step, evaluation_metrics(evaluation, elapsed, policy if several else ""))
-            if policy in better and evaluation.return_mean <= better[policy].score:
+            self._record.add_evaluation(evaluation, elapsed, policy, several)
+            score = evaluation.score(self._by)
+            if score is None or (policy in better and score <= better[policy].score):
                 continue
             pulled = self._stores[policy].pull(EVALUATED)
             if pulled is None or pulled[0] != evaluation.version:
@@ -62,11 +64,11 @@ class BestCheckpoint:
                 "version": evaluation.version,
                 "steps": evaluation.step,
                 "policy": policy,
-                "score": evaluation.return_mean,
-                "interval": evaluation.return_interval,
+                "score": score,
+                "interval": evaluation.return_interval if self._by == "return" else None,
                 "episodes": evaluation.episodes,
             }
-            better[policy] = _Best(evaluation.return_mean, pulled[1], metadata)
+            better[policy] = _Best(score, pulled[1], metadata)
             step = max(step, evaluation.step)
         if better != previous:
             self._best = better
@@ -83,7 +85,7 @@ class BestCheckpoint:
 
         def write() -> None:
             try:
-                checkpoints.write(self._folder, step, arrays, metadata, Retention(1))
+                checkpoints.write(self._folder, step, arrays, metadata, Retention(1), check=self._check)
             except checkpoints.CheckpointError as error:
                 self._best = previous
                 self._notify(f"the best parameters were not written: {error}")
@@ -91,7 +93,7 @@ class BestCheckpoint:
         self._writer.submit(write)
 
 
-def _read(folder: Path) -> dict[str, _Best]:
+def _read(folder: Path, notify: Callable[[str], None]) -> dict[str, _Best]:
     """Return the best parameters so far, for a run that is resumed."""
     path = checkpoints.latest(folder)
     if path is None:
@@ -102,5 +104,6 @@ def _read(folder: Path) -> dict[str, _Best]:
             policy: _Best(float(found.get("score", -math.inf)), arrays[f"{policy}/parameters"], found)
             for policy, found in metadata["policies"].items()
         }
-    except (checkpoints.CheckpointError, KeyError):
+    except (checkpoints.CheckpointError, KeyError) as error:
+        notify(f"the best parameters so far are lost, evaluations start over: {error}; {checkpoints.set_aside(path)}")
         return {}

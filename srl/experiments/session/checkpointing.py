@@ -38,6 +38,7 @@ class Restored:
     metadata: dict[str, Any]
     workers: State | None  # state of all workers; None if only the trainers are restored
     why_not: str = ""  # reason why the run cannot be resumed exactly
+    damaged: Mapping[Path, str] = field(default_factory=dict)  # newer checkpoints that are damaged, and how
 
     @property
     def policies(self) -> dict[str, dict[str, Any]]:
@@ -60,9 +61,29 @@ def read(source: Path) -> Restored:
     states: dict[str, dict[str, Any]] = {policy: {} for policy in metadata["policies"]}
     for key, value in arrays.items():
         policy, _, name = key.partition("/")
+        if policy not in states:
+            raise checkpoints.CheckpointError(f"{source} has arrays of an unknown policy {policy!r}")
         states[policy][name] = value
     workers = checkpoints.read_workers(source)
     return Restored(source, dict(states), metadata, workers, metadata.get("why_not_exact", ""))
+
+
+def read_newest(root: Path) -> Restored | None:
+    """Read the newest undamaged checkpoint. Returns None if there are no checkpoints, and raises CheckpointError if all
+    of them are damaged."""
+    damaged: dict[Path, str] = {}
+    for source in reversed(checkpoints.checkpoints(root)):
+        try:
+            return dataclasses.replace(read(source), damaged=damaged)
+        except checkpoints.DamagedCheckpoint as error:
+            damaged[source] = error.reason
+    if damaged:
+        listed = "; ".join(f"{path.name}: {reason}" for path, reason in damaged.items())
+        raise checkpoints.CheckpointError(
+            f"all checkpoints in {root} are damaged ({listed}). Restore one from a copy, or start a new run with "
+            "another --name; this run does not start from the beginning by itself"
+        )
+    return None
 
 
 def for_graph(restored: Restored, experiment: Experiment, scheduler: str) -> Restored:
@@ -132,6 +153,9 @@ class CheckpointWriter:
     _why_not: str  # reason why the run cannot be resumed exactly
     _notify: Callable[[str], None]
     _writer: BackgroundWriter
+    _check: Callable[[], None]  # raises an OSError if this process may no longer write
+    _best_by: str = "return"  # statistic of the episodes by which checkpoints are compared
+    on_written: Callable[[Path], object] = lambda path: None
     _saved_updates: int = -1
     _saved: float = field(default_factory=time.monotonic)
 
@@ -146,6 +170,11 @@ class CheckpointWriter:
 
     def restore(self, restored: Restored) -> None:
         """Restore trainers and workers. Call it before the first worker starts."""
+        for path, reason in restored.damaged.items():
+            self._notify(
+                f"checkpoint {path.name} is damaged ({reason}), so the run continues from {restored.source.name}; "
+                f"{checkpoints.set_aside(path)}"
+            )
         for policy, state in restored.states.items():
             metadata = dict(restored.policies[policy])
             self._commits[policy].write(int(metadata.pop("version")), state, metadata)
@@ -166,8 +195,9 @@ class CheckpointWriter:
         late = time.monotonic() - self._saved >= self._seconds
         return late and self._updates > self._saved_updates and not self._writer.busy
 
-    def save(self, status: RunStatus, episodes: dict[str, Any], with_workers: bool = True) -> None:
-        """Start writing a checkpoint if there is a new update. Use `with_workers=False` after workers have ended."""
+    def save(self, status: RunStatus, more: Mapping[str, Any], with_workers: bool = True) -> None:
+        """Start writing a checkpoint if there is a new update. `more` is further metadata. Use `with_workers=False`
+        after workers have ended."""
         updates = self._updates
         if updates <= self._saved_updates:
             return
@@ -186,9 +216,9 @@ class CheckpointWriter:
         except NotResumableYet:
             return  # the next call follows soon
         metadata |= {
-            checkpoints.SCORE: status.return_mean,
+            checkpoints.SCORE: _score(status, self._best_by),
             "return_mean": status.return_mean,
-            "episodes": episodes,
+            **more,
             "description": self._experiment.description,
             "graph": fingerprint(self._experiment),
             "why_not_exact": self._why_not,
@@ -199,7 +229,8 @@ class CheckpointWriter:
 
         def write() -> None:
             try:
-                checkpoints.write(self._root, step, arrays, metadata, self._retention, workers)
+                path = checkpoints.write(self._root, step, arrays, metadata, self._retention, workers, self._check)
+                self.on_written(path)
             except checkpoints.CheckpointError as error:
                 self._saved_updates = previous
                 self._notify(f"no checkpoint was written: {error}")
@@ -217,6 +248,13 @@ class CheckpointWriter:
             self._why_not = str(error)
             self._warn()
             return None
+
+
+def _score(status: RunStatus, name: str) -> float | None:
+    """Return the number by which checkpoints are compared: the mean of a statistic over the policies that learn."""
+    found = [policy.score(name) for policy in status.policies.values() if policy.learning]
+    known = [mean for mean in found if mean is not None]
+    return sum(known) / len(known) if known else None
 
 
 def steps_between_kept(options: TrainOptions) -> int:

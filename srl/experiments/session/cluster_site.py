@@ -1,11 +1,11 @@
-"""Site of a multi-host run: the address at which agents join, their secret, and the engine that starts them."""
+"""Site of a multi-host run: the address at which agents join, what admits them, and the engine that starts them."""
 
 from __future__ import annotations
 
 import secrets
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from srl.api.experiment import WorkerGroup
@@ -16,31 +16,31 @@ from srl.populations.opponent_pool import OpponentPool
 from srl.schedulers.engines.components import components
 from srl.schedulers.engines.manual import ManualEngine
 from srl.schedulers.engines.ray import RayEngine
+from srl.schedulers.hosts.agent_connections import listen_for_agents
 from srl.schedulers.hosts.engine import Engine
-from srl.schedulers.hosts.messages import AGENTS, AgentSettings, Messages, codec
+from srl.schedulers.hosts.messages import AgentSettings
 from srl.schedulers.hosts.scheduler import HostsScheduler
 from srl.schedulers.local.run_memory import RunMemory
-from srl.transports.join_secret import DEFAULT, find_or_make_secret
-from srl.transports.tcp import TcpTransport
+from srl.schedulers.local.worker_logs import LogStore
+from srl.transports.join_ticket import IDENTITY, JOIN, Identity
 
 LOOPBACK = "127.0.0.1"
 UNPROTECTED = (
     "the trainers' own connections (gloo, NCCL) are neither authenticated nor encrypted, with --encrypt or without: "
-    "use a network that only their hosts can access"
+    "use a network that only their hosts can access, and say so with --private-network"
 )
 
 
 @dataclass(frozen=True)
 class ClusterSite:
-    """Address, secret and engine of a multi-host run."""
+    """Address, identity and engine of a multi-host run."""
 
     engine: Engine
-    join_secret: bytes = field(repr=False)
+    identity: Identity
+    join_file: Path
     host: str = "127.0.0.1"  # address of this machine at which agents join
     port: int = 0
     address_folder: Path | None = None  # folder with the address of this run, for commands on other machines
-    superseded: Callable[[], bool] = lambda: False
-    """Whether another process has taken over this run, so that this one must not write to its directory."""
     headless: float = 0.0  # seconds for which hosts continue without a controller
     takeover: Mapping[str, int] | None = None  # for hosts that have lost their controller: see `AgentConnections`
 
@@ -50,38 +50,40 @@ def site_of(
 ) -> ClusterSite | None:
     """Return the site that the options describe, or None for a run on this machine only. `takeover` is the state of a
     controller that died."""
-    cluster = options.cluster
+    cluster, identity = options.cluster, logs.with_name(IDENTITY)
+    join_file = (Path(cluster.join_file).expanduser() if cluster.join_file else logs.with_name(JOIN)).absolute()
     if options.workers.scheduler == "ray":
         host, port = parse_address(cluster.bind)
         ray = RayEngine(cluster.address, components(groups, cluster.hosts))
         host = ray.own_host if host == LOOPBACK else host
-        return ClusterSite(ray, secrets.token_bytes(32), host, port)
+        return ClusterSite(ray, Identity.create(identity), join_file, host, port)
     if options.workers.scheduler != "hosts":
         return None
     host, port = parse_address(takeover.cluster.address if takeover else cluster.bind)
-    secret = find_or_make_secret(cluster.secret_file or DEFAULT)
     record = logs.with_name("agent.json") if cluster.headless > 0 else None
-    manual = ManualEngine(logs / "agent.log", None, cluster.secret_file, record, takeover is not None)
+    manual = ManualEngine(logs / "agent.log", join_file, None, record, takeover is not None)
     reports = takeover.cluster.reports if takeover else None
-    return ClusterSite(manual, secret, host, port, headless=cluster.headless, takeover=reports)
+    # If the controller was killed, its agents know the certificate, and return to whoever has it.
+    known = Identity(identity) if identity.exists() else Identity.create(identity)
+    return ClusterSite(manual, known, join_file, host, port, headless=cluster.headless, takeover=reports)
 
 
 def hosts_scheduler(
-    site: ClusterSite, run: str, options: TrainOptions, memory: RunMemory, logs: Path, preload: tuple[str, ...]
+    site: ClusterSite, run: str, options: TrainOptions, memory: RunMemory, logs: LogStore, preload: tuple[str, ...]
 ) -> HostsScheduler:
     path, cluster, pool = tuple(entry for entry in sys.path if entry), options.cluster, pool_of(options)
     settings = AgentSettings(run, secrets.token_bytes(32), preload, path, cluster.encrypt, site.headless)
-    transport = TcpTransport(site.join_secret, AGENTS, site.host, site.port, encrypt=True, codec=codec)
     try:
-        listener = transport.listen("the controller", Messages)
+        listener, join_file = listen_for_agents(run, site.identity, site.join_file, site.host, site.port)
     except BaseException:
         site.engine.close()  # it is already connected to its cluster
+        logs.close()
         raise
     return HostsScheduler(
         settings,
         memory,
         listener,
-        site.join_secret,
+        join_file,
         site.engine,
         cluster.hosts,
         logs,
@@ -91,11 +93,14 @@ def hosts_scheduler(
     )
 
 
-def warning(options: TrainOptions, site: ClusterSite | None) -> str:
-    """Return a warning if several trainers have unprotected connections in a run that is encrypted or reachable from
-    other machines; otherwise an empty string."""
-    exposed = site is not None and (options.cluster.encrypt or not site.host.startswith("127."))
-    return UNPROTECTED if exposed and options.workers.trainers > 1 else ""
+def warnings(options: TrainOptions, site: ClusterSite | None) -> list[str]:
+    """Return warnings about connections that are not protected in a run that is encrypted or reachable from other
+    machines, unless its network is private."""
+    if site is None or options.cluster.private_network:
+        return []
+    exposed = options.cluster.encrypt or not site.host.startswith("127.")
+    found = [UNPROTECTED] if exposed and options.workers.trainers > 1 else []
+    return [*found, site.engine.warning] if site.engine.warning else found
 
 
 def parse_address(text: str) -> tuple[str, int]:

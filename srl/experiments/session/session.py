@@ -3,35 +3,37 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import shutil
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import msgspec
 
+import srl
+from srl.api.control import MetricsReport, UpdateRecord
 from srl.api.experiment import Experiment
 from srl.api.lanes import LanesConfig
 from srl.api.scheduler import Scheduler
 from srl.api.status import RunStatus
 from srl.base.config import to_data
-from srl.base.files import write_whole
+from srl.base.files import Losses, write_whole
 from srl.base.process import STOP_SIGNALS, stop_request
+from srl.callbacks.callback import Callback
 from srl.controller.control_socket import remote_listener
-from srl.controller.controller import Controller
-from srl.controller.metrics import metrics_of
-from srl.controller.policy_gauges import EPISODE_WINDOW
+from srl.controller.controller import Controller, Report
+from srl.controller.metrics import episode_records
 from srl.controller.takeover import ControllerState
 from srl.experiments.graph.sizes import sizes_of
 from srl.experiments.options.train_options import TrainOptions
 from srl.experiments.session.best_checkpoint import BestCheckpoint
+from srl.experiments.session.callback_runner import CallbackRunner, LiveRun, load_callback
 from srl.experiments.session.checkpointing import (
     BackgroundWriter,
     CheckpointWriter,
@@ -39,49 +41,33 @@ from srl.experiments.session.checkpointing import (
     restore_opponents,
     steps_between_kept,
 )
-from srl.experiments.session.cluster_site import ClusterSite, hosts_scheduler, site_of, warning
+from srl.experiments.session.cluster_site import ClusterSite, hosts_scheduler, site_of, warnings
+from srl.experiments.session.goals import Goals
+from srl.experiments.session.run import Run, RunFailed
+from srl.experiments.session.run_record import RunRecord
 from srl.schedulers.inline import InlineScheduler
 from srl.schedulers.local.run_memory import RunMemory
 from srl.schedulers.local.scheduler import ProcessScheduler
+from srl.schedulers.local.worker_logs import LogFiles
 from srl.schedulers.local.zygote_launch import PRELOAD
 from srl.storage.checkpoints import Retention
 from srl.storage.run_directory import RunDirectory
-from srl.storage.service_sinks import sinks_of
+from srl.storage.run_ownership import Ownership
+from srl.storage.service_sinks import Sinks
 from srl.storage.update_journal import Journal
 from srl.transports.runtime_dir import make_runtime
 
 OnStatus = Callable[[RunStatus], None] | None
 TAKEOVER_SECONDS = 10.0
 """Time limit for hosts to reconnect after their controller died; agents try twice per second."""
-METRIC_SECONDS = 1.0
-"""Time between records of metrics. It starts at a quarter of this, so that short runs have detailed curves."""
-
-
-@dataclass(frozen=True)
-class Run:
-    """A run that ended."""
-
-    path: Path
-    state: str  # `finished` or `stopped`; `failed` raises RunFailed
-    reason: str
-    status: RunStatus  # last status: steps, returns, speed
-
-    @property
-    def name(self) -> str:
-        return self.path.name
-
-    def __repr__(self) -> str:
-        mean = self.status.return_mean
-        reached = f"{self.status.steps:,} steps" + (f", return {mean:.1f}" if mean is not None else "")
-        return f"<Run {str(self.path)!r}: {self.state}, {reached}>"
-
-
-class RunFailed(RuntimeError):
-    """The run failed. The message says why; `status` is its last status, or None if it never started."""
-
-    def __init__(self, text: str, status: RunStatus | None = None) -> None:
-        super().__init__(text)
-        self.status = status
+CONTROLLER_SECONDS = 1.0
+ENDLESS_STEPS = 10_000
+ENDLESS = (
+    f"no episode has ended in {ENDLESS_STEPS:,} steps per environment copy, so there are no returns. If episodes may "
+    "never end, limit them: --env-arg max_episode_steps=1000 for a Gymnasium id, gymnasium.wrappers.TimeLimit in your "
+    "own function"
+)
+"""Time between writes of the state for a takeover."""
 
 
 class Session:
@@ -91,6 +77,7 @@ class Session:
         self,
         experiment: Experiment,
         run: RunDirectory,
+        ownership: Ownership,
         options: TrainOptions,
         on_status: OnStatus = None,
         began: float | None = None,
@@ -98,15 +85,22 @@ class Session:
         why_not_exact: str = "",
         site: ClusterSite | None = None,
         takeover: ControllerState | None = None,
+        callbacks: Sequence[Callback] = (),
     ) -> None:
         """`site` is the site of a multi-host run (default: as the options describe it), `takeover` the state of a
-        controller that died."""
+        controller that died, `callbacks` further callbacks besides those that the options name."""
         self._experiment = experiment
         self._takeover = takeover
         self._run = run
+        self._ownership = ownership
         self._options = options
         self._on_status = on_status or (lambda status: None)
-        self._sinks = sinks_of(run, options.run.sinks, warn=self._notify)
+        self._losses = losses = Losses()
+        self._journal = Journal(run.journal, losses)
+        self._goals = Goals(options.run.until, options.run.until_return, experiment.learning)
+        self._record = RunRecord(run, losses, options.checkpoints.episodes, options.checkpoints.record_every)
+        run.write_machine(srl.__version__)
+        named = [load_callback(name) for name in options.run.callbacks]
         with ExitStack() as undo:
             self._memory = RunMemory.create(experiment.policies)
             undo.callback(self._memory.close)
@@ -117,7 +111,7 @@ class Session:
             undo.callback(scheduler.close)
             remote, site = None, self._site
             if site is not None and site.address_folder is not None:
-                remote = remote_listener(site.address_folder, site.join_secret, site.host)
+                remote = remote_listener(site.address_folder, site.identity, site.host)
             self._controller = Controller(
                 experiment,
                 scheduler,
@@ -126,9 +120,18 @@ class Session:
                 self._observe,
                 began=began,
                 remote_listener=remote,
-                on_update=Journal(run.journal).add,
+                on_journal=self._journal.add,
+                on_report=self._on_report,
+                losses=losses,
             )
+            self._sinks = Sinks(run, options.run.sinks, losses, self._notify)
             undo.pop_all()
+        self._live = LiveRun(run.path, self._controller)
+        only_warn = options.run.callback_errors == "warn"
+        self._callbacks = CallbackRunner(
+            [*named, *callbacks], self._live, not scheduler.inline, self._notify, only_warn=only_warn
+        )
+        best_by = options.checkpoints.best
         self._writer = BackgroundWriter(threaded=not scheduler.inline)
         self._checkpoints = CheckpointWriter(
             experiment,
@@ -140,42 +143,60 @@ class Session:
             why_not_exact,
             self._notify,
             self._writer,
+            ownership.check,
+            best_by,
+            on_written=lambda path: self._callbacks.call("on_checkpoint", path),
         )
         parameters = self._memory.parameters
-        self._best = BestCheckpoint(run, experiment.description, parameters, self._sinks, self._notify, self._writer)
-        self._measured = 0.0
-        self._measured_steps = -1
-        self._episodes_before = 0  # episodes before the run was resumed
-        self._checked_site = 0.0
+        self._best = BestCheckpoint(
+            run, experiment.description, parameters, self._record, self._notify, self._writer, ownership.check, best_by
+        )
+        self._recorded = 0.0
+        # Number of decisions without the end of an episode after which there is a warning.
+        sizes = sizes_of(experiment)
+        copies = math.prod(sizes.get(name, math.inf) for name in ("actors", "lanes", "ring"))
+        self._endless = ENDLESS_STEPS * copies
+        if takeover is not None:
+            self._controller.records.last = self._record.last_updates(None)
 
     def _make_scheduler(self, preload: tuple[str, ...]) -> Scheduler:
         if self._options.workers.scheduler == "inline":
             return InlineScheduler(self._memory)
+        logs = LogFiles(self._run.logs, self._losses, self._options.checkpoints.log_mb * 1_000_000)
         if self._site is not None:
-            return hosts_scheduler(self._site, self._run.name, self._options, self._memory, self._run.logs, preload)
+            return hosts_scheduler(self._site, self._run.name, self._options, self._memory, logs, preload)
         path = [entry for entry in sys.path if entry]
-        return ProcessScheduler(self._run.name, self._memory, self._runtime, self._run.logs, preload, path)
+        return ProcessScheduler(self._run.name, self._memory, self._runtime, logs, preload, path)
 
     def restore(self, restored: Restored) -> None:
         """Restore a checkpoint before the run starts."""
         self._checkpoints.restore(restored)
+        self._callbacks.restore(restored.metadata.get("callbacks", {}))
         if self._options.agents.self_play != "none":
             size, stores = self._options.agents.self_play_versions, dict(self._scheduler.parameters())
             restore_opponents(self._run.checkpoints, restored, stores, size, self._notify)
         if self._takeover is not None:
             return  # the dead controller's figures count; the checkpoint is only for trainers that were lost
+        self._controller.changes.restore(restored.metadata.get("changes", {}))
         gauges = self._controller.gauges
         gauges.restore(restored.metadata.get("episodes", {}))
         gauges.resume_from(restored.policies)
-        self._episodes_before = self._controller.status().episodes
+        self._controller.records.last = self._record.last_updates(
+            {name: int(metadata["version"]) for name, metadata in restored.policies.items()}
+        )
+        self._goals.episodes_before = {name: policy.episodes.count for name, policy in gauges.policies.items()}
 
     def run(self) -> Run:
         with self._signals():
             try:
                 self._run.clear_status()
                 self._start()
+                self._live.steps = self._controller.gauges.recorded_step
+                self._callbacks.call("on_start", self._live)
                 while self._controller.tick():
-                    self._stop_if_superseded()
+                    self._carry_out_requests()
+                    if self._ownership.lost:  # only one process may write
+                        self._controller.stop("failed", "another process has taken over this run")
                     if self._checkpoints.due:
                         self._save()
                 if self._controller.state != "failed":
@@ -191,14 +212,14 @@ class Session:
                     status = self._finish()
                 finally:
                     self._writer.close()
-                    self._sinks.close()
+                    self._sinks.close(0.0)
                     self._memory.close()
                     shutil.rmtree(self._runtime, ignore_errors=True)
         return Run(self._run.path, self._controller.state, self._controller.reason, status)
 
     def _start(self) -> None:
-        if unguarded := warning(self._options, self._site):
-            self._notify(unguarded)
+        for unprotected in warnings(self._options, self._site):
+            self._notify(unprotected)
         if self._takeover is None:
             self._controller.start()
             return
@@ -212,53 +233,81 @@ class Session:
 
     def _finish(self) -> RunStatus:
         """Write the last metrics, checkpoint and status; a full disk loses only these."""
+        self._journal.close()
         self._observe(self._controller.status())
         self._writer.finish()
         self._save(with_workers=False)
         self._writer.finish()
+        self._callbacks.call("on_end", self._controller.status())
+        self._callbacks.close()
+        self._carry_out_requests()
+        self._record.close(self._controller.gauges)
+        self._controller.gauges.lost_rows = self._sinks.close()
         try:
+            self._ownership.check()
             self._run.write_status(self._controller.status())
         except OSError as error:
             self._controller.add_message(str(error))
         return self._controller.status()
 
     def _observe(self, status: RunStatus) -> None:
+        for text in self._losses.drain_messages():
+            self._notify(text)
         now = time.monotonic()
-        due = METRIC_SECONDS * min(1.0, max(0.25, status.elapsed / 60.0))
         ended = status.state not in ("starting", "running")
-        if now - self._measured >= due or ended:
-            self._measured = now
-            if status.steps != self._measured_steps or ended:
-                self._measured_steps = status.steps
-                self._sinks.write(status.steps, metrics_of(status))
+        if now - self._recorded >= CONTROLLER_SECONDS or ended:
+            self._recorded = now
             self._record_controller()
-        gauges = self._controller.gauges
-        self._best.add(gauges.drain_evaluations(), status.elapsed)
-        goal = self._options.run.until_return
-        enough = status.episodes - self._episodes_before >= EPISODE_WINDOW
-        if goal is not None and enough and status.return_mean is not None and status.return_mean >= goal:
-            self._controller.stop("finished", f"mean return {status.return_mean:.1f} reached the goal of {goal:g}")
+        self._record.measure(status)
+        if status.episodes == 0 and status.decisions - status.first_steps > self._endless:
+            self._endless = math.inf
+            self._notify(ENDLESS)
+        evaluations = self._controller.gauges.drain_evaluations()
+        self._best.add(evaluations, status.elapsed)
+        for _, evaluation in evaluations:
+            self._callbacks.call("on_evaluation", evaluation)
         self._on_status(status)
+
+    def _on_report(self, message: Report) -> None:
+        gauges = self._controller.gauges
+        row = self._record.add(message, gauges, self._controller.changes.values)
+        if isinstance(message, UpdateRecord):
+            self._live.steps = gauges.recorded_step
+            self._callbacks.call("on_update", row)
+            if self._callbacks.handles("on_episode"):
+                for episode in episode_records(message):
+                    self._callbacks.call("on_episode", {"step": gauges.recorded_step, **episode})
+            if reason := self._goals.reached(gauges.policies):
+                self._controller.stop("finished", reason)
+
+    def _carry_out_requests(self) -> None:
+        """Do what callbacks have requested since the last call."""
+        self._live.carry_out()
+        while self._live.figures:
+            message = MetricsReport("", self._live.figures.popleft())
+            self._controller.gauges.add_report(message)
+            self._on_report(message)
+        if self._live.save_now:
+            self._live.save_now = False
+            self._save()
 
     def _record_controller(self) -> None:
         """Write the state needed for a takeover by another controller, if workers outlive this process."""
         state = self._controller.takeover_state()
-        if state is not None:
+        if state is not None and self._journal.complete and self._record.complete:
             with contextlib.suppress(OSError):  # a full disk loses the file
                 write_whole(self._run.controller, msgspec.json.encode(state))
                 self._scheduler.takeover_recorded(state.cluster)
 
-    def _stop_if_superseded(self) -> None:
-        """Stop if another process has taken over the run because this one seemed dead: only one may write."""
-        if self._site is not None and time.monotonic() - self._checked_site >= METRIC_SECONDS:
-            self._checked_site = time.monotonic()
-            if self._site.superseded():
-                self._controller.stop("failed", "this run was taken over by a newer attempt")
-
     def _save(self, with_workers: bool = True) -> None:
-        if self._site is not None and self._site.superseded():
+        if self._ownership.lost:
             return
-        self._checkpoints.save(self._controller.status(), self._controller.gauges.state(), with_workers)
+        own = {
+            "episodes": self._controller.gauges.state(),
+            "changes": dict(self._controller.changes.values),
+            "callbacks": self._callbacks.states(),
+        }
+        self._checkpoints.save(self._controller.status(), own, with_workers)
 
     @contextmanager
     def _signals(self) -> Iterator[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import time
 from collections.abc import Container
@@ -12,10 +13,11 @@ from pathlib import Path
 import msgspec
 
 from srl.api.status import RunStatus
-from srl.base.files import write_whole
-from srl.controller.control_socket import ADDRESS, CLUSTER, SECRET, StatusRequest, ask
+from srl.base.files import read_regular, write_whole
+from srl.controller.control_socket import ADDRESS, CLUSTER, StatusRequest, ask
 from srl.schedulers.engines import slurm_commands as slurm
 from srl.storage.run_directory import RunDirectory, RunDirectoryError
+from srl.transports.join_ticket import IDENTITY, JOIN
 
 JOB = "job"
 OUTCOME = "outcome.json"
@@ -64,9 +66,15 @@ class QueuedJob:
 def job_of(cluster: Path) -> str:
     """Return the job id of a run; empty if it has none or has ended."""
     try:
-        return "" if (cluster / OUTCOME).exists() else (cluster / JOB).read_text().strip()
+        job = "" if (cluster / OUTCOME).exists() else read_regular(cluster / JOB, 100).decode(errors="replace").strip()
+        return job if re.fullmatch(r"[0-9]+", job) else ""  # it becomes an argument of Slurm's commands
     except OSError:
         return ""
+
+
+def is_active(job: str) -> bool:
+    """Return whether a job is waiting or running."""
+    return shutil.which("squeue") is not None and slurm.job_state(job)[0] not in slurm.ENDED
 
 
 def refuse_if_running(run: RunDirectory) -> None:
@@ -88,7 +96,8 @@ def refuse_if_running(run: RunDirectory) -> None:
 def queued(root: Path, answering: Container[str]) -> list[QueuedJob]:
     """Return the unfinished jobs of runs below `root` that are not in `answering`, newest last. Raises SlurmError if
     Slurm does not respond."""
-    clusters = [path.parent for path in sorted(root.glob(f"*/{CLUSTER}/{JOB}"), key=lambda path: path.stat().st_mtime)]
+    files = [*root.glob(f"*/{CLUSTER}/{JOB}"), *root.glob(f"*/*/{CLUSTER}/{JOB}")]  # also in sweeps
+    clusters = [path.parent for path in sorted(files, key=lambda path: path.stat().st_mtime)]
     jobs = {cluster: job_of(cluster) for cluster in clusters if cluster.parent.name not in answering}
     wanted = [job for job in jobs.values() if job]
     if not wanted or shutil.which("squeue") is None:
@@ -108,5 +117,5 @@ def cancel(cluster: Path, job: str, end: End) -> None:
             raise slurm.SlurmError(f"job {job} still exists {CANCEL_SECONDS:.0f} s after it was canceled; see `squeue`")
         time.sleep(POLL_SECONDS)
     write_whole(cluster / OUTCOME, msgspec.json.encode(end))
-    for name in (ADDRESS, SECRET):
+    for name in (ADDRESS, JOIN, IDENTITY):
         (cluster / name).unlink(missing_ok=True)

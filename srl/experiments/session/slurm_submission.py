@@ -16,7 +16,6 @@ from srl.base.errors import end_of_log
 from srl.controller.control_socket import (
     ADDRESS,
     CLUSTER,
-    SECRET,
     STOP_REASON,
     StatusReply,
     StatusRequest,
@@ -24,17 +23,18 @@ from srl.controller.control_socket import (
     ask,
 )
 from srl.experiments.options.train_options import TrainOptions
-from srl.experiments.session.session import OnStatus, Run, RunFailed
+from srl.experiments.session.run import Run, RunFailed
+from srl.experiments.session.session import OnStatus
 from srl.experiments.session.slurm_queue import JOB, OUTCOME, End, cancel
 from srl.schedulers.engines import slurm_commands as slurm
 from srl.schedulers.engines.components import components
 from srl.storage.run_directory import RunDirectory
-from srl.transports.join_secret import find_or_make_secret
 
 SCRIPT = "job.sh"
 LOG = "slurm.log"
 FOLLOW_SECONDS = 0.5
-QUEUE_SECONDS = 2.0
+QUEUE_SECONDS = 2.0  # between questions to Slurm about a job that does not respond; they become rarer with time
+MAX_QUEUE_SECONDS = 30.0
 MAX_SILENCE_SECONDS = 60.0  # time for which Slurm's commands may fail while a job is followed
 SUBMIT_SECONDS = 5.0  # time for Slurm to consider a new job and report why it has to wait
 SUBMIT_POLL_SECONDS = 0.5
@@ -56,7 +56,6 @@ def submit(run: RunDirectory, experiment: Experiment, options: TrainOptions) -> 
     cluster.mkdir(mode=0o700, exist_ok=True)
     for name in (OUTCOME, ADDRESS, JOB):
         (cluster / name).unlink(missing_ok=True)
-    find_or_make_secret(cluster / SECRET)
     script = cluster / SCRIPT
     script.write_text(script_of(run, experiment, options))
     job = slurm.submit(script)
@@ -120,7 +119,8 @@ class _JobWatch:
     def __init__(self, run: RunDirectory, job: str) -> None:
         self.message = f"job {job} was submitted"
         self._run, self._job = run, job
-        self._asked = self._answered = time.monotonic() - QUEUE_SECONDS
+        self._began = time.monotonic()
+        self._asked = self._answered = self._began - QUEUE_SECONDS
 
     def update(self, now: float) -> bool:
         """Ask Slurm. Return False once the job has ended.
@@ -128,7 +128,7 @@ class _JobWatch:
         Raises SlurmError if Slurm does not respond for a long time. Cancels a job that can never start and raises
         RunFailed.
         """
-        if now - self._asked < QUEUE_SECONDS:
+        if now - self._asked < max(QUEUE_SECONDS, min(MAX_QUEUE_SECONDS, (now - self._began) / 20)):
             return True
         self._asked = now
         try:

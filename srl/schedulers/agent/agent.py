@@ -11,12 +11,13 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import psutil
 
-from srl.api.control import Evaluated, Published, Ready, Register, Stop
+from srl.api.control import Evaluated, InjectFault, Published, Ready, Register, Stop
 from srl.api.scheduler import Died, Event, OrphanWorker, WorkerMessage
 from srl.api.transport import Channel, ChannelClosed, Message
 from srl.api.worker import WorkerId
-from srl.base.meter import WORDS
+from srl.base.meter import WORDS, Meter
 from srl.base.tree import Array
 from srl.parameters.relay import ParameterRelay
 from srl.schedulers.agent.connection import ControllerConnection
@@ -28,6 +29,7 @@ from srl.schedulers.local.zygote import Network
 from srl.transports.runtime_dir import make_runtime
 from srl.transports.tcp import TcpTransport
 from srl.workers.evaluator import EVALUATED
+from srl.workers.fault_injection import Faults, freeze
 from srl.workers.wait_set import WaitSet
 
 LEAVE_SECONDS = 4.0
@@ -47,17 +49,16 @@ class Agent:
         settings = accepted.settings
         self.run = settings.run
         self.host = accepted.host
+        self.proof = settings.proof
         self._secret = settings.secret
         self._join_message = join_message
         self._workers: dict[WorkerId, OrphanWorker] = {}  # what a new controller would need to know about each
         memory = self._memory = RunMemory.create(accepted.policies, with_push_event=True)
         self._runtime = make_runtime(self.run)
-        logs = self._runtime / "logs"
-        logs.mkdir()
-        self._logs = LogUpload(logs, self.host)
+        self._logs = LogUpload(self.host)
         network = Network(settings.secret, bind, self.host, settings.encrypt)
         self._processes = ProcessScheduler(
-            self.run, memory, self._runtime, logs, settings.preload, settings.path, network
+            self.run, memory, self._runtime, self._logs, settings.preload, settings.path, network
         )
         self._wait_set = WaitSet()
         self._connection = ControllerConnection(channel, connect, settings.headless, self._wait_set.watch)
@@ -75,29 +76,45 @@ class Agent:
         self.leaving = 0.0  # time at which this host was asked to leave; 0 if it was not
         self._announced = False
         self._listed: list[WorkerId] | None = None
-        self._connection.send(messages.RelayAddress(self._relay.address))
+        self._faults = Faults(Meter.unshared())
+        self._offered = False  # whether the controller may place workers here
 
     def serve(self) -> bool:
         """Serve until the run ends (True) or the controller is permanently lost (False), then clean up."""
         try:
-            while not self._may_leave():
-                for event in self._processes.poll(messages.HEARTBEAT_SECONDS):
-                    self._report(event)
-                self._wait_set.wait(0)
-                if not self._receive():
-                    return True
-                with contextlib.suppress(BlockingIOError):
-                    os.eventfd_read(self._memory.push_event)
-                self._states.send()
-                self._relay.poll()
-                self._send_heartbeat()
-                if self._connection.reconnect(self._rejoin_message):
-                    self._resume_with_new_controller()
+            while self.poll(messages.HEARTBEAT_SECONDS):
+                pass
             return True
         except ChannelClosed:
             return False
         finally:
             self.close()
+
+    def poll(self, timeout: float) -> bool:
+        """Do one round of work, waiting up to `timeout` seconds for events. Return False if the run has ended or this
+        host may leave it. Raises ChannelClosed if the controller is permanently lost."""
+        if self._may_leave():
+            return False
+        for event in self._processes.poll(timeout):
+            self._report(event)
+        self._wait_set.wait(0)
+        if not self._receive():
+            return False
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._memory.push_event)
+        self._states.send()
+        self._relay.poll()
+        self._offer()
+        self._faults.apply()
+        self._send_heartbeat()
+        if self._connection.reconnect(self._rejoin_message):
+            self._resume_with_new_controller()
+        return True
+
+    def _offer(self) -> None:
+        """Offer this host to the controller once its zygote is ready: until then, workers start sooner elsewhere."""
+        if not self._offered and self._processes.ready:
+            self._offered = self._connection.send(messages.RelayAddress(self._relay.address))
 
     def leave(self) -> None:
         """Leave the run because this host is being preempted (SIGTERM): stop the workers, upload the last committed
@@ -152,6 +169,8 @@ class Agent:
             exited = messages.WorkerExited(event.worker_id, event.reason, event.clean, event.blameless)
             if self._connection.report(exited, [words[None]]):
                 self._workers.pop(event.worker_id, None)
+        else:
+            self._connection.send(messages.HostNotice(event.text))
 
     def _send_evaluated(self, message: Evaluated) -> None:
         """Send the parameters that were evaluated on this host; the controller stores the best of them."""
@@ -196,7 +215,8 @@ class Agent:
             if isinstance(message, messages.RunEnded):
                 return False
             self._handle(message, arrays)
-        if self._connection.channel is None:
+            self._send_heartbeat()  # between messages, because some take a second
+        if self._connection.controller_died:
             self._states.confirm_all()
         return True
 
@@ -213,6 +233,8 @@ class Agent:
                 self._processes.kill(message.worker_id)
             case messages.SignalWorker():
                 self._processes.signal(message.worker_id, message.number)
+            case messages.DisturbHost():
+                self._disturb(message)
             case messages.DumpStacks():
                 self._connection.send(messages.StackDump(message.worker_id, self._processes.dump(message.worker_id)))
             case messages.FollowParameters():
@@ -228,3 +250,12 @@ class Agent:
                 if message.version > snapshot.version:
                     snapshot.write(message.version, dict(zip(message.keys, arrays, strict=True)), message.metadata)
                     snapshot.set_durable(message.version)
+
+    def _disturb(self, message: messages.DisturbHost) -> None:
+        if message.fault == "freeze-host":
+            own = psutil.Process()
+            freeze([own.pid, *(process.pid for process in own.children(recursive=True))], message.seconds)
+            return
+        if message.fault == "slow-link":
+            self._faults.add(InjectFault(message.fault, message.seconds))
+        self._processes.disturb_host(message.worker_id, message.fault, message.seconds)

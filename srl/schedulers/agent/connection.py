@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +12,7 @@ import msgspec
 from srl.api.transport import Channel, ChannelClosed, Message, PeerUnresponsive
 from srl.base.tree import Array
 from srl.schedulers.hosts.messages import CONTROLLER_TIMEOUT, JoinAccepted, WorkerExited, WorkerReport
+from srl.transports.tcp_channel import peer_activity
 
 RECONNECT_SECONDS = 0.5
 ANSWER_SECONDS = 5.0
@@ -32,6 +34,7 @@ class ControllerConnection:
         self._watch = watch
         self._last_message = time.monotonic()
         self._lost_at = 0.0
+        self._died = False
         self._last_attempt = 0.0
         self._pending: Channel | None = None
         self._reports: deque[tuple[WorkerReport | WorkerExited, list[Array]]] = deque(maxlen=MAX_REPORTS)
@@ -42,6 +45,11 @@ class ControllerConnection:
     def channel(self) -> Channel | None:
         """Channel to the controller; None while there is no controller."""
         return self._channel
+
+    @property
+    def controller_died(self) -> bool:
+        """Whether the controller's process is gone, and not only the connection: nothing listens at its address."""
+        return self._channel is None and self._died
 
     def send(self, message: Message, arrays: Sequence[Array] = ()) -> bool:
         """Send a message that only the current controller needs. Return False if there is no controller."""
@@ -83,7 +91,11 @@ class ControllerConnection:
                 return
             self._last_message = time.monotonic()
             yield received[0], received[1]
-        if self._channel is not None and time.monotonic() - self._last_message > CONTROLLER_TIMEOUT:
+        if (
+            self._channel is not None
+            and time.monotonic() - self._last_message > CONTROLLER_TIMEOUT
+            and peer_activity(self._channel.fileno()).data_age > CONTROLLER_TIMEOUT
+        ):
             raise PeerUnresponsive(f"no message from the controller for {CONTROLLER_TIMEOUT:.0f} s")
 
     def _break(self, error: ChannelClosed) -> None:
@@ -92,7 +104,7 @@ class ControllerConnection:
             raise error
         self._channel.close()
         self._channel = None
-        self._lost_at = time.monotonic()
+        self._lost_at, self._died = time.monotonic(), False
 
     def reconnect(self, rejoin: Callable[[], Message]) -> bool:
         """Try to reach a controller. Return True once one has accepted this host. Raises ChannelClosed after `headless`
@@ -108,17 +120,18 @@ class ControllerConnection:
             self._last_attempt = now
             try:
                 self._pending = self._connect()
-                self._pending.send(rejoin())
-            except ChannelClosed:
-                self._close_pending()
+            except ChannelClosed as error:  # refused: the controller died; a partition makes its host unresponsive
+                self._died |= not isinstance(error, PeerUnresponsive)
                 return False
+            with contextlib.suppress(ChannelClosed):  # `_accepted` detects this on its own
+                self._pending.send(rejoin())
         return self._accepted(self._pending, now)
 
     def _accepted(self, pending: Channel, now: float) -> bool:
         try:
             pending.flush()
             received = pending.receive()
-        except ChannelClosed:
+        except ChannelClosed:  # something listened, so that the controller may be alive
             self._close_pending()
             return False
         if received is None:

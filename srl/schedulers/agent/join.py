@@ -11,18 +11,21 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import msgspec
 import psutil
 
-from srl.api.transport import ChannelClosed, PeerUnresponsive
+from srl.api.transport import ChannelClosed
 from srl.base.process import signal_on_parent_death
 from srl.schedulers.agent.agent import Agent
 from srl.schedulers.hosts.messages import AGENTS, Join, JoinAccepted, Messages, Refused, codec, own_version
-from srl.transports.tcp import PREFIX, TcpTransport
+from srl.schedulers.local.zygote_launch import start_early
+from srl.transports.join_ticket import NEVER, JoinTicket
+from srl.transports.tls import PREFIX, TlsTransport
+from srl.transports.tls_channel import JoinFileRefused
 
 ANSWER_SECONDS = 30.0  # long, because a controller that takes over a run readmits the run's hosts first
 RETRY_SECONDS = 0.5
@@ -30,7 +33,6 @@ CONNECT_SECONDS = 3.0
 REJOIN_CONNECT_SECONDS = 1.0
 """Connect timeout for a controller that was reachable before. It is short because the kernel retries at growing
 intervals: once the network is back, a new attempt succeeds sooner."""
-RECONNECT_WAIT = 0.1
 REFUSED = 2  # exit code of an agent that the controller refused
 
 
@@ -67,14 +69,12 @@ def _num_gpus() -> int:
     return len(list(Path("/dev").glob("nvidia[0-9]*")))
 
 
-def join(address: str, secret: bytes, resources: HostResources, connect_seconds: float = CONNECT_SECONDS) -> Agent:
-    """Join the run whose controller listens at `address` (`host:port`), and return the agent. Raises JoinError."""
-    endpoint = f"{PREFIX}{address.removeprefix(PREFIX)}"
-    transport = TcpTransport(
-        secret, AGENTS, encrypt=True, codec=codec, connect_wait=connect_seconds, connect_timeout=connect_seconds
-    )
+def join(ticket: JoinTicket, resources: HostResources, connect_seconds: float = CONNECT_SECONDS) -> Agent:
+    """Join a run, and return the agent. Raises JoinError."""
+    address = ticket.address
+    transport = TlsTransport(ticket, AGENTS, codec=codec, connect_wait=connect_seconds, connect_timeout=connect_seconds)
     try:
-        channel = transport.connect(endpoint, Messages)
+        channel = transport.connect(f"{PREFIX}{address}", Messages)
     except ChannelClosed as error:
         raise NoController(f"no controller at {address}: {error}") from error
     try:
@@ -90,38 +90,39 @@ def join(address: str, secret: bytes, resources: HostResources, connect_seconds:
             raise JoinError(message.text)
         if not isinstance(message, JoinAccepted):
             raise JoinError(f"{address} is not a controller: it answered a join with {type(message).__name__}")
-        again = TcpTransport(secret, AGENTS, encrypt=True, codec=codec, connect_wait=RECONNECT_WAIT)
-        return Agent(
-            channel, message, channel.local_host, resources.join_message, partial(again.connect, endpoint, Messages)
-        )
-    except PeerUnresponsive as error:
+        again = TlsTransport(_own(ticket, message.settings.proof), AGENTS, codec=codec)
+        connect = partial(again.connect, channel.peer, Messages)
+        return Agent(channel, message, channel.local_host, resources.join_message, connect)
+    except JoinFileRefused as error:
+        channel.close()
+        raise JoinError(str(error)) from error
+    except ChannelClosed as error:  # the controller ended, or made room for other connections
         channel.close()
         raise NoController(f"no controller at {address}: {error}") from error
-    except ChannelClosed as error:
-        channel.close()
-        raise JoinError(
-            f"{address} closed the connection: {error}. Either the join secrets differ (--secret-file must be a copy "
-            "of the file on the machine where `srl train` runs), or the run has ended"
-        ) from error
     except BaseException:
         channel.close()
         raise
 
 
 def keep_joining(
-    address: str, secret: bytes, resources: HostResources, patience: float, log: Callable[[str], None]
+    read: Callable[[], JoinTicket], resources: HostResources, patience: float, log: Callable[[str], None]
 ) -> int:
-    """Serve until the run ends, rejoining when the connection is lost, and return the exit code. Raises JoinError if
-    the controller cannot be reached for `patience` seconds, or refuses this host."""
+    """Serve until the run ends, rejoining when the connection is lost, and return the exit code. `read` is called
+    before each attempt, so that an agent may start before its run and finds a controller that moved. Raises JoinError
+    if the controller cannot be reached for `patience` seconds, or refuses this host."""
     deadline, connect_seconds = time.monotonic() + patience, CONNECT_SECONDS
+    own: JoinTicket | None = None
     while True:
+        start_early()  # it imports torch while this host waits for the controller
         try:
-            agent = join(address, secret, resources, connect_seconds)
+            ticket = _current_ticket(read, own)
+            agent = join(ticket, resources, connect_seconds)
         except NoController:
             if time.monotonic() > deadline:
                 raise
             time.sleep(RETRY_SECONDS)
             continue
+        own = _own(ticket, agent.proof)
         log(f"{agent.host} joined run {agent.run}")
         with leaving_at_sigterm(agent):
             served = agent.serve()
@@ -130,6 +131,22 @@ def keep_joining(
             return 0
         log(f"lost the controller of {agent.run}; ended its workers on this host and trying to join again")
         deadline, connect_seconds = time.monotonic() + patience, REJOIN_CONNECT_SECONDS
+
+
+def _own(ticket: JoinTicket, proof: bytes) -> JoinTicket:
+    """Return the ticket of a host of the run, which does not expire."""
+    return replace(ticket, expires=NEVER, proof=proof)
+
+
+def _current_ticket(read: Callable[[], JoinTicket], own: JoinTicket | None) -> JoinTicket:
+    """Return the ticket in the join file. A host of the run keeps its own."""
+    try:
+        ticket = read()
+    except FileNotFoundError as error:
+        if own is None:
+            raise NoController(f"no join file at {error.filename}; `srl train` prints the path of its own") from error
+        return own
+    return ticket if own is None or own.fingerprint != ticket.fingerprint else replace(own, address=ticket.address)
 
 
 @contextlib.contextmanager
@@ -147,8 +164,7 @@ def leaving_at_sigterm(agent: Agent) -> Iterator[None]:
 class AgentInput(msgspec.Struct):
     """Input of an agent process, passed on standard input because command-line arguments are visible to other users."""
 
-    address: str
-    secret: bytes
+    ticket: JoinTicket
     host: str = ""
     cpus: float | None = None
     gpus: float | None = None
@@ -161,7 +177,7 @@ def main() -> None:
     if not given.outlives_parent:
         signal_on_parent_death(signal.SIGTERM)
     try:
-        agent = join(given.address, given.secret, HostResources(given.host, given.cpus, given.gpus))
+        agent = join(given.ticket, HostResources(given.host, given.cpus, given.gpus))
     except JoinError as error:
         print(f"srl agent: {error}", file=sys.stderr)
         sys.exit(1 if isinstance(error, NoController) else REFUSED)

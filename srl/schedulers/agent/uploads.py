@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from srl.api.transport import Channel
+from srl.base.files import Backlog
 from srl.base.snapshot import Snapshot
 from srl.base.tree import Array
 from srl.parameters.relay import ParameterRelay
 from srl.schedulers.agent.connection import ControllerConnection
 from srl.schedulers.hosts.messages import CommittedState, LogText
+from srl.schedulers.local.scheduler import ZYGOTE
+from srl.schedulers.local.worker_logs import LogStore
 
 MAX_LOG_BYTES = 1 << 16  # per log and heartbeat, to bound the bandwidth that logs use
-PER_HOST_LOGS = ("zygote",)  # logs that every host writes; in the run directory, the host's name is appended to theirs
+DROPPED = b"srl: output was dropped here, because there was more than is sent to the controller\n"
+PER_HOST_LOGS = (ZYGOTE,)  # logs that every host writes; in the run directory, the host's name is appended to theirs
 
 
 @dataclass
@@ -46,14 +49,17 @@ class StateUpload:
             snapshot = self._commits[policy]
             if upload.unconfirmed or snapshot.version <= upload.last_sent:
                 continue
+            if self._connection.channel is None and not self._connection.controller_died:
+                continue  # a controller that lives replaces this host's workers, and does not know this state
             committed = snapshot.read()
             if committed is not None:
                 version, state, metadata = committed
-                upload.last_sent = version
                 message = CommittedState(policy, version, metadata, list(state))
                 if self._connection.send(message, list(state.values())):
+                    upload.last_sent = version
                     upload.unconfirmed[version] = state["parameters"]
-                else:
+                elif self._connection.controller_died:
+                    upload.last_sent = version
                     self._relay.offer(policy, version, state["parameters"])
 
     def confirm(self, policy: str, version: int) -> None:
@@ -64,37 +70,43 @@ class StateUpload:
             self._relay.offer(policy, version, parameters)
 
     def confirm_all(self) -> None:
-        """Handle the loss of the controller: release all parameters now, because no confirmation will come."""
+        """Handle the death of the controller: release all parameters now, because no confirmation will come."""
         for policy, upload in self._uploads.items():
             for version in list(upload.unconfirmed):
                 self.confirm(policy, version)
             self._commits[policy].set_durable(None)
 
     def restart(self) -> None:
-        """Prepare to send all states again to a new controller, which lacks those that its predecessor stored."""
+        """Prepare to send all states again to a new controller, which lacks those that its predecessor stored. Until it
+        has stored one, none is durable."""
         self.confirm_all()
-        for upload in self._uploads.values():
+        for policy, upload in self._uploads.items():
             upload.last_sent = -1
+            self._commits[policy].set_durable(-1)
 
 
-class LogUpload:
-    """Upload of the text appended to a host's logs."""
+class LogUpload(LogStore):
+    """Upload of a host's logs. Until the next heartbeat, the end of each log is held in memory."""
 
-    def __init__(self, directory: Path, host: str) -> None:
-        self._directory = directory
+    def __init__(self, host: str) -> None:
         self._host = host
-        self._sent: dict[str, int] = {}
+        self._held: dict[str, Backlog] = {}
+
+    def add(self, name: str, text: bytes) -> None:
+        held = self._held.get(name) or self._held.setdefault(name, Backlog(MAX_LOG_BYTES))
+        if text:
+            held.add(text)
+
+    def flush(self) -> None:
+        pass  # the next heartbeat sends it
+
+    def close(self) -> None:
+        pass
 
     def send(self, channel: Channel) -> None:
-        """Send the text appended since the last call, or only its end if there is too much."""
-        for path in self._directory.glob("*.log"):
-            size = path.stat().st_size
-            begin = self._sent.get(path.name, 0)
-            if size <= begin:
-                continue
-            with path.open("rb") as file:
-                file.seek(max(begin, size - MAX_LOG_BYTES))
-                text = file.read(MAX_LOG_BYTES)
-            self._sent[path.name] = size
-            name = f"{path.stem}-{self._host}" if path.stem in PER_HOST_LOGS else path.stem
-            channel.send(LogText(name, text))
+        """Send the text added since the last call, or only its end if there is too much."""
+        for log, held in list(self._held.items()):
+            texts, dropped = held.take()
+            if texts:
+                name = f"{log}-{self._host}" if log in PER_HOST_LOGS else log
+                channel.send(LogText(name, (DROPPED if dropped else b"") + b"".join(texts)))

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -17,6 +18,7 @@ from srl.base.errors import last_log_line
 from srl.base.files import write_whole
 from srl.schedulers.agent.join import REFUSED, AgentInput
 from srl.schedulers.hosts.engine import Engine, Retries
+from srl.transports.join_ticket import JoinTicket
 
 MODULE = "srl.schedulers.agent.join"
 CLOSE_SECONDS = 5.0
@@ -31,26 +33,27 @@ class ManualEngine(Engine):
     def __init__(
         self,
         log: Path,
+        join_file: Path,
         cpus: float | None = None,
-        secret_file: str = "",
         record: Path | None = None,
         takeover: bool = False,
     ) -> None:
         self._log = log
         self._cpus = cpus
-        self._secret_file = secret_file
+        self._join_file = join_file
         self._record = record
         self._takeover = takeover
-        self._input: AgentInput | None = None
+        self._new_ticket: Callable[[], JoinTicket] | None = None
         self._agent: subprocess.Popen[bytes] | OrphanAgent | None = None
         self._retries = Retries(FIRST_RETRY_SECONDS)
 
-    def start(self, address: str, secret: bytes) -> None:
-        self._input = AgentInput(address, secret, cpus=self._cpus, outlives_parent=self._record is not None)
+    def start(self, new_ticket: Callable[[], JoinTicket]) -> None:
+        self._new_ticket = new_ticket
         if not self._takeover:
-            self._launch(self._input)
+            self._launch(new_ticket())
 
-    def _launch(self, given: AgentInput) -> None:
+    def _launch(self, ticket: JoinTicket) -> None:
+        given = AgentInput(ticket, cpus=self._cpus, outlives_parent=self._record is not None)
         agent = self._agent = start_agent(given, self._log)
         self._retries.started(time.monotonic())
         if self._record is not None:
@@ -64,11 +67,11 @@ class ManualEngine(Engine):
             try:
                 self._agent = find_agent(self._record)
             except OSError:
-                self._input = None  # the agent may be running, and there must not be two
+                self._new_ticket = None  # the agent may be running, and there must not be two
         now = time.monotonic()
         if self._agent is None:
-            if self._input is not None and self._retries.due(now):
-                self._launch(self._input)
+            if self._new_ticket is not None and self._retries.due(now):
+                self._launch(self._new_ticket())
         elif (status := self._agent.poll()) is not None:
             self._agent = None
             if self._retries.ended(now, refused=status == REFUSED):
@@ -78,9 +81,8 @@ class ManualEngine(Engine):
     def start_failed(self) -> bool:
         return self._retries.hopeless
 
-    def hint(self, address: str) -> str:
-        option = f" --secret-file {self._secret_file}" if self._secret_file else ""
-        return f"on each other host run: srl agent {address}{option}"
+    def hint(self) -> str:
+        return f"on each other host run: srl agent {self._join_file}"
 
     def close(self) -> None:
         if self._agent is None:

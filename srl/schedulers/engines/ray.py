@@ -5,18 +5,23 @@ Ray places and restarts the actors. Workers communicate through srl's streams, n
 
 from __future__ import annotations
 
+import contextlib
 import os
+import secrets
 import socket
+import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from srl.base.errors import last_line
 from srl.schedulers.agent.join import HostResources, keep_joining
 from srl.schedulers.engines.components import Component
 from srl.schedulers.hosts.engine import Engine, Retries
+from srl.transports.join_ticket import JoinTicket
 
 CONNECT_SECONDS = 3.0
 PLACEMENT_SECONDS = 30.0
@@ -29,6 +34,11 @@ LABEL_AMOUNT = 0.001
 EPSILON = 1e-6
 MAX_TRIES = 10_000  # attempts to fit bundles of different shapes onto the nodes before the decision is left to Ray
 MAX_DEPTH = 200
+AUTH_MODE = "RAY_AUTH_MODE"
+NO_TOKEN = (
+    "Ray requires no token: anyone who can reach its ports can run code on its nodes. Start it with "
+    "RAY_AUTH_MODE=token, or use a network that only its nodes can access, and say so with --private-network"
+)
 
 
 class RayError(RuntimeError):
@@ -37,6 +47,7 @@ class RayError(RuntimeError):
 
 def check_ray(address: str) -> None:
     """Raise RayError if Ray is not installed or does not listen at the address. Ray itself would retry for a minute."""
+    _require_token(address)
     _import_ray()
     if not address or address == "auto":
         return
@@ -53,9 +64,9 @@ class RayAgent:
     """The Ray actor on a node: serves until the run ends or Ray reclaims the node (SIGTERM). It rejoins after losing
     the controller, and Ray calls it again after a restart."""
 
-    def serve(self, address: str, secret: bytes, cpus: float, gpus: float, label: str) -> int:
+    def serve(self, ticket: JoinTicket, cpus: float, gpus: float, label: str) -> int:
         resources = HostResources(cpus=cpus, gpus=gpus, labels=(label,) if label else ())
-        return keep_joining(address, secret, resources, REJOIN_SECONDS, print)
+        return keep_joining(lambda: ticket, resources, REJOIN_SECONDS, print)
 
 
 @dataclass
@@ -63,13 +74,14 @@ class _Slot:
     """An actor and its current call, which lasts as long as the agent serves."""
 
     actor: Any
+    new_ticket: Callable[[], JoinTicket]
     arguments: tuple[Any, ...]
     call: Any = None
     retries: Retries = field(default_factory=lambda: Retries(FIRST_RETRY_SECONDS))
 
     def serve(self) -> None:
-        # Passed per call: Ray stores constructor arguments, which would include the secret, on its head node.
-        self.call = self.actor.serve.remote(*self.arguments)
+        # Passed per call: Ray stores constructor arguments, which would include the ticket, on its head node.
+        self.call = self.actor.serve.remote(self.new_ticket(), *self.arguments)
         self.retries.started(time.monotonic())
 
 
@@ -78,6 +90,7 @@ class RayEngine(Engine):
     RAY_ADDRESS names or, failing that, the one on this machine, which it starts if necessary."""
 
     def __init__(self, address: str, parts: Sequence[Component]) -> None:
+        needs_token = _require_token(address)
         self._ray = _import_ray()
         self._bundles = [part for part in parts for _ in range(part.nodes)]
         self._slots: list[_Slot] = []
@@ -87,6 +100,8 @@ class RayEngine(Engine):
         self._thread = ThreadPoolExecutor(1)  # Ray's head may be slow to answer
         self._check: Future[str] | None = None
         check_ray(address)
+        if needs_token:
+            _make_token()
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         # For a cluster started here: at Ray's default niceness of 15, other programs would starve the workers.
         os.environ.setdefault("RAY_worker_niceness", "0")
@@ -99,6 +114,8 @@ class RayEngine(Engine):
             )
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise RayError(f"cannot connect to Ray{f' at {address}' if address else ''}: {error}") from error
+        if os.environ.get(AUTH_MODE, "").lower() != "token":
+            self.warning = NO_TOKEN
         try:
             self._check_nodes()
         except BaseException:
@@ -114,7 +131,7 @@ class RayEngine(Engine):
         nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
         check_bundles([bundle(part) for part in self._bundles], nodes)
 
-    def start(self, address: str, secret: bytes) -> None:
+    def start(self, new_ticket: Callable[[], JoinTicket]) -> None:
         util = self._ray.util
         self._placement = util.placement_group([bundle(part) for part in self._bundles], strategy="SPREAD")
         if not self._placement.wait(PLACEMENT_SECONDS):
@@ -134,7 +151,7 @@ class RayEngine(Engine):
                 max_restarts=-1,
                 max_task_retries=-1,
             ).remote()
-            slot = _Slot(actor, (address, secret, float(part.cpus), float(part.gpus), part.constraint))
+            slot = _Slot(actor, new_ticket, (float(part.cpus), float(part.gpus), part.constraint))
             slot.serve()
             self._slots.append(slot)
 
@@ -185,7 +202,7 @@ class RayEngine(Engine):
     def start_failed(self) -> bool:
         return bool(self._missing) or any(slot.retries.hopeless for slot in self._slots)
 
-    def hint(self, address: str) -> str:
+    def hint(self) -> str:
         return "see `ray status` for nodes that are missing or in use"
 
     def close(self) -> None:
@@ -197,12 +214,36 @@ class RayEngine(Engine):
         self._ray.shutdown()
 
 
+def _require_token(address: str) -> bool:
+    """Make Ray require a token if it will be started here. Return whether the token is in the default file. Ray reads
+    this setting when it is imported."""
+    started_elsewhere = address or os.environ.get("RAY_ADDRESS") or (_ray_folder() / "ray_current_cluster").exists()
+    if started_elsewhere or os.environ.setdefault(AUTH_MODE, "token").lower() != "token":
+        return False
+    return not (os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH"))
+
+
+def _make_token() -> None:
+    """Create the token in the file that Ray's own commands read. Ray would create it readable for all users."""
+    path = Path.home() / ".ray" / "auth_token"
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(secrets.token_hex(32))
+
+
+def _ray_folder() -> Path:
+    """Return the directory in which Ray records the cluster of this machine."""
+    return Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()) / "ray"
+
+
 def _import_ray() -> Any:
     try:
         import ray
         import ray.util.scheduling_strategies
     except ImportError as error:
-        raise RayError("Ray is not installed; run `pip install 'srl[ray]'` on every host") from error
+        raise RayError("Ray is not installed; run `pip install 'srl-rl[ray]'` on every host") from error
     return ray
 
 

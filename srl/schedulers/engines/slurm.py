@@ -10,15 +10,16 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from srl.base.errors import last_log_line
 from srl.schedulers.agent.join import REFUSED, HostResources, JoinError, NoController, keep_joining
 from srl.schedulers.engines.slurm_commands import SlurmError, run_command
 from srl.schedulers.hosts.engine import Engine, Retries
-from srl.transports.join_secret import read_secret
+from srl.transports.join_ticket import JoinTicket, read_ticket
 
 FIRST_RETRY_SECONDS = 2.0
 CLOSE_SECONDS = 3.0  # time for agents to end after the run; those on lost nodes never do
@@ -68,14 +69,12 @@ class _Step:
 class SlurmEngine(Engine):
     """Engine that runs one job step per node, so that the loss of a node does not affect the others."""
 
-    def __init__(self, nodes: list[Node], logs: Path, secret_file: Path) -> None:
+    def __init__(self, nodes: list[Node], logs: Path, join_file: Path) -> None:
         self._steps = [_Step(node) for node in nodes]
         self._logs = logs
-        self._secret_file = secret_file
-        self._address = ""
+        self._join_file = join_file
 
-    def start(self, address: str, secret: bytes) -> None:
-        self._address = address
+    def start(self, new_ticket: Callable[[], JoinTicket]) -> None:
         for step in self._steps:
             self._launch(step)
 
@@ -88,7 +87,7 @@ class SlurmEngine(Engine):
         command = [
             *("srun", *het, "--nodes=1", "--ntasks=1", f"--nodelist={node.name}", f"--cpus-per-task={node.cpus}"),
             *("--overlap", "--input=none", "--kill-on-bad-exit=0", "--quiet"),
-            *(sys.executable, "-m", "srl.schedulers.engines.slurm", self._address, str(self._secret_file)),
+            *(sys.executable, "-m", "srl.schedulers.engines.slurm", str(self._join_file)),
             *(node.name, str(node.cpus), node.label),
         ]
         with self._log(step).open("ab") as log:
@@ -112,7 +111,7 @@ class SlurmEngine(Engine):
     def start_failed(self) -> bool:
         return any(step.retries.hopeless for step in self._steps)
 
-    def hint(self, address: str) -> str:
+    def hint(self) -> str:
         return f"see the logs of the agents in {self._logs}"
 
     def close(self) -> None:
@@ -165,18 +164,20 @@ def lost_controller(job: str) -> bool:
     return fields.get("BatchHost", "") not in nodes
 
 
-def main(address: str, secret_file: str, host: str, cpus: str, label: str = "") -> int:
+def main(join_file: str, host: str, cpus: str, label: str = "") -> int:
     """Run a node's agent, and return its exit code. If the controller cannot be reached, Slurm decides whether its node
     is lost, which takes minutes (SlurmdTimeout); the remaining agents then requeue the job. Until then, the agent
-    retries indefinitely: Slurm ends it with the job, and the secret is removed when the run has ended."""
+    retries indefinitely: Slurm ends it with the job, and the join file is removed when the run has ended."""
     job = os.environ["SLURM_JOB_ID"]
     resources = HostResources(host, float(cpus), labels=(label,) if label else ())
     while True:
         try:
-            secret, patience = read_secret(secret_file), QUERY_SECONDS * random.uniform(0.5, 1.5)
-            return keep_joining(address, secret, resources, patience, _log)
+            patience = QUERY_SECONDS * random.uniform(0.5, 1.5)
+            return keep_joining(partial(read_ticket, join_file), resources, patience, _log)
         except NoController as error:
             _log(str(error))
+            if not Path(join_file).exists():  # the run has ended
+                return REFUSED
             if lost_controller(job) and _requeue():
                 return 1
         except (JoinError, PermissionError) as error:

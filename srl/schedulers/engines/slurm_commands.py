@@ -59,6 +59,9 @@ def batch_script(
                 f"--signal=B:USR1@{NOTICE_SECONDS}",
             ]
         lines += [f"#SBATCH {directive}" for directive in (*head, *_directives(part), *common)]
+    for line in lines:
+        if not line.isprintable():
+            raise ValueError(f"a line of the batch script would contain a control character: {line!r}")
     lines.append(f"exec {shlex.join(command)}")
     return "\n".join(lines) + "\n"
 

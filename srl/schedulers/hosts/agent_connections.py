@@ -7,13 +7,18 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Union, get_args
 
 from srl.api.scheduler import OrphanWorker
 from srl.api.transport import Channel, ChannelClosed, Listener, Message
+from srl.base.clock import ObservedTime
+from srl.base.files import explain_os_error
 from srl.base.tree import Array
 from srl.schedulers.hosts.messages import (
     AGENT_TIMEOUT,
+    AGENTS,
+    FROZEN_TIMEOUT,
     HEARTBEAT_SECONDS,
     AgentSettings,
     ControllerHeartbeat,
@@ -22,21 +27,47 @@ from srl.schedulers.hosts.messages import (
     Join,
     JoinAccepted,
     LogText,
+    Messages,
     Refused,
     Rejoin,
     RelayAddress,
     RunEnded,
     WorkerExited,
     WorkerReport,
+    codec,
     own_version,
 )
 from srl.schedulers.hosts.placement import HostCapacity
+from srl.transports.join_ticket import Identity, JoinFile
+from srl.transports.tcp_channel import PeerActivity, peer_activity
+from srl.transports.tls import PREFIX, TlsTransport
 from srl.workers.wait_set import WaitSet
 
 FROM_AGENT = get_args(FromAgent)
 FAN_OUT = 4  # maximum number of hosts that get parameters from the same host
 JOIN_SECONDS = 10.0
 LEAVE_SECONDS = 3.0
+MAX_NAME = 200
+
+
+@dataclass
+class Silence:
+    """Time for which an agent has sent nothing. The kernel of a host whose agent is frozen still acknowledges what it
+    receives; if the network is partitioned or the host is down, nothing does."""
+
+    seconds: float = 0.0
+    unanswered: bool = False  # whether the host's kernel has failed to answer during this time
+
+    def check(self, passed: float, peer: PeerActivity, serving: bool) -> None:
+        """Raise ChannelClosed if the host is lost. `passed`: time since the last check; `serving`: whether the agent
+        has started, so that it should send heartbeats."""
+        self.seconds = min(self.seconds + passed, peer.data_age)
+        # An acknowledgment may precede the data that was lost, so only new data ends an interruption.
+        self.unanswered = not peer.answers or (self.unanswered and self.seconds > passed)
+        if self.seconds > AGENT_TIMEOUT:
+            raise ChannelClosed(f"it has sent nothing for {AGENT_TIMEOUT:.0f} s")
+        if self.seconds > FROZEN_TIMEOUT and serving and not self.unanswered:
+            raise ChannelClosed(f"its agent is frozen: the host answers, but has sent nothing for {self.seconds:.0f} s")
 
 
 @dataclass
@@ -47,7 +78,7 @@ class Host:
     channel: Channel
     capacity: HostCapacity
     clock_offset_ns: int  # controller's clock minus this host's clock
-    last_message: float  # time at which the last message arrived
+    silence: Silence = field(default_factory=Silence)
     relay: str = ""  # address at which other hosts get parameters from this one; empty until known
     follows: dict[str, str] = field(default_factory=dict)  # policy -> address from which this host gets its parameters
     rows: Any = None  # rows in the gauge table of the workers in this host's heartbeats, in the same order
@@ -95,10 +126,31 @@ class AgentMessage:
 ConnectionEvent = Union[HostJoined, HostReturned, JoinRefused, HostLost, AgentMessage]
 
 
+def listen_for_agents(
+    run: str, identity: Identity, join_file: Path, host: str = "127.0.0.1", port: int = 0
+) -> tuple[Listener, JoinFile]:
+    """Return a listener for agents, and the join file that tells them about it."""
+    transport = TlsTransport(identity, AGENTS, host, port, codec=codec)
+    listener = transport.listen("the controller", Messages)
+    try:
+        return listener, JoinFile(join_file, identity, run, listener.address.removeprefix(PREFIX))
+    except OSError as error:
+        listener.close()
+        raise OSError(error.errno, f"cannot write the join file {join_file}: {explain_os_error(error)}") from error
+
+
 def relay_tree(source: str, hosts: Sequence[str]) -> dict[str, str]:
     """Return, for each host, the one from which it gets a policy's parameters. Each serves at most FAN_OUT others."""
     line = [source, *sorted(host for host in hosts if host != source)]
     return {host: line[(number - 1) // FAN_OUT] for number, host in enumerate(line) if number}
+
+
+def _host_of(address: str) -> str:
+    return address.rpartition(":")[0]
+
+
+def _is_name(text: str) -> bool:
+    return 0 < len(text) <= MAX_NAME and text.isprintable() and "/" not in text
 
 
 class AgentConnections:
@@ -121,6 +173,7 @@ class AgentConnections:
         self._settings = settings
         self._policies = list(policies)
         self._listener = listener
+        self.refused = listener.refused
         self._first_messages = first_messages
         self._takeover = takeover
         self._connecting: dict[int, tuple[Channel, float]] = {}
@@ -128,7 +181,7 @@ class AgentConnections:
         self._wait_set = WaitSet()
         self._wait_set.watch(listener)
         self._sources: dict[str, str] = {}
-        self._last_heartbeat = 0.0
+        self._checks = ObservedTime(time.monotonic(), max_gap=1.0)
         self._events: list[ConnectionEvent] = []
 
     def poll(self, timeout: float) -> list[ConnectionEvent]:
@@ -139,13 +192,14 @@ class AgentConnections:
             self._connecting[id(channel)] = (channel, now + JOIN_SECONDS)
         for key, (channel, deadline) in list(self._connecting.items()):
             self._receive_join(key, channel, now > deadline)
-        heartbeat = now - self._last_heartbeat > HEARTBEAT_SECONDS
+        heartbeat = now - self._checks.last > HEARTBEAT_SECONDS
         for host in list(self.hosts.values()):
             if heartbeat or host.channel.fileno() in ready:
-                self._receive(host, now)
+                self._receive(host)
         if heartbeat:
-            self._last_heartbeat = now
+            passed = self._checks.passed(now)
             for host in list(self.hosts.values()):
+                self._check_silence(host, passed)
                 self.send(host.name, ControllerHeartbeat(host.recorded))
         events, self._events = self._events, []
         return events
@@ -165,7 +219,12 @@ class AgentConnections:
         message = received[0]
         join = message.join if isinstance(message, Rejoin) else message
         clock_offset_ns = time.monotonic_ns() - join.now_ns
-        if join.version != own_version():
+        if not all(map(_is_name, (join.host, join.version, *join.labels))):
+            self.refused["name"] += 1
+            self._refuse(
+                channel, "the name, version or a label of this host contains characters that cannot be printed"
+            )
+        elif join.version != own_version():
             text = (
                 f"host {join.host} has srl {join.version}, but this run has srl {own_version()}; install the same "
                 "version on all hosts"
@@ -185,8 +244,11 @@ class AgentConnections:
 
     def _admit(self, channel: Channel, join: Join, clock_offset_ns: int, rejoin: Rejoin | None = None) -> None:
         name = self._unique(join.host)
-        capacity = HostCapacity(name, join.cpus, join.gpus, join.memory_mb, labels=tuple(join.labels))
-        self.hosts[name] = host = Host(name, channel, capacity, clock_offset_ns, time.monotonic())
+        has_controller = _host_of(channel.peer) == _host_of(self._listener.address)
+        capacity = HostCapacity(
+            name, join.cpus, join.gpus, join.memory_mb, labels=tuple(join.labels), has_controller=has_controller
+        )
+        self.hosts[name] = host = Host(name, channel, capacity, clock_offset_ns)
         self.send(name, JoinAccepted(name, self._policies, self._settings))
         if rejoin is None:
             for message, arrays in self._first_messages():
@@ -196,7 +258,7 @@ class AgentConnections:
             host.last_report = host.recorded = (self._takeover or {}).get(host.relay, 0)
             self._events.append(HostReturned(name, rejoin.workers))
             self._update_relays()
-        self._receive(host, time.monotonic())  # messages that arrived with the join trigger no further event
+        self._receive(host)  # messages that arrived with the join trigger no further event
 
     def _refuse(self, channel: Channel, text: str) -> None:
         with contextlib.suppress(ChannelClosed):
@@ -208,10 +270,9 @@ class AgentConnections:
         names = (host, *(f"{host}-{number}" for number in range(2, len(self.hosts) + 3)))
         return next(name for name in names if name not in self.hosts)
 
-    def _receive(self, host: Host, now: float) -> None:
+    def _receive(self, host: Host) -> None:
         try:
             while (received := host.channel.receive()) is not None:
-                host.last_message = now
                 message, arrays, _ = received
                 if isinstance(message, RelayAddress):
                     host.relay = message.address
@@ -221,13 +282,19 @@ class AgentConnections:
                     if message.number > host.last_report:  # others are repeats of known reports
                         host.last_report = message.number
                         self._events.append(AgentMessage(host.name, message, arrays))
+                elif isinstance(message, LogText) and not _is_name(message.name):
+                    raise ChannelClosed(f"sent a log named {message.name!r}")
                 elif isinstance(message, FROM_AGENT):
                     self._events.append(AgentMessage(host.name, message, arrays))
                 else:
                     raise ChannelClosed(f"sent {type(message).__name__}, which is not a message of an agent")
             host.channel.flush()
-            if now - host.last_message > AGENT_TIMEOUT:
-                raise ChannelClosed(f"no message for {AGENT_TIMEOUT:.0f} s")
+        except ChannelClosed as error:
+            self._lose(host, str(error))
+
+    def _check_silence(self, host: Host, passed: float) -> None:
+        try:
+            host.silence.check(passed, peer_activity(host.channel.fileno()), serving=bool(host.relay))
         except ChannelClosed as error:
             self._lose(host, str(error))
 
@@ -294,7 +361,7 @@ class AgentConnections:
         while self.hosts and time.monotonic() < deadline:
             self._wait_set.wait(0.05)
             for host in list(self.hosts.values()):
-                self._receive(host, time.monotonic())
+                self._receive(host)
         messages = [event.message for event in self._events if isinstance(event, AgentMessage)]
         connecting = [channel for channel, _ in self._connecting.values()]
         waiting = [channel for channel, _, _ in self._waiting]

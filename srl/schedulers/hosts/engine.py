@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
+
+from srl.transports.join_ticket import JoinTicket
 
 MAX_RETRY_SECONDS = 30.0  # longest delay between attempts; once an agent runs longer, earlier failures do not count
 MAX_REPORTS = 2  # consecutive failures that are reported
@@ -12,9 +15,11 @@ MAX_REPORTS = 2  # consecutive failures that are reported
 class Engine(ABC):
     """Base class of engines, which start agents as a process on this machine, as Slurm steps or as Ray actors."""
 
+    warning: str = ""  # what others could do to this engine; empty if nothing
+
     @abstractmethod
-    def start(self, address: str, secret: bytes) -> None:
-        """Start agents that join the run at `address`. Error messages tell the user what to change."""
+    def start(self, new_ticket: Callable[[], JoinTicket]) -> None:
+        """Start agents, each with a new ticket to join the run. Error messages tell the user what to change."""
 
     @abstractmethod
     def poll(self) -> str | None:
@@ -25,7 +30,7 @@ class Engine(ABC):
         """Return whether agents have permanently failed to start. A run still waiting for its hosts then fails."""
 
     @abstractmethod
-    def hint(self, address: str) -> str:
+    def hint(self) -> str:
         """Return advice for the user when hosts are missing."""
 
     @abstractmethod

@@ -42,13 +42,15 @@ class HostLossHandler:
         return HostEvent(f"host {host} is lost with {len(lost)} workers: {reason}"), deaths
 
     def choose_host(self, worker: PlacedWorker) -> HostCapacity | None:
-        """Choose a worker's host; None if it must wait. A replacement prefers its previous host, and may share CPUs."""
+        """Choose a worker's host; None if it must wait. A replacement prefers its previous host, and may share CPUs.
+        A trainer prefers the controller's host, so that the loss of another host does not interrupt its updates."""
         now = time.monotonic()
         is_replacement = worker.worker_id.incarnation > 0
         share_cpus = is_replacement and not self._losses.hold(now, len(self._agents.hosts))
         previous = self._previous_hosts.get(worker.key, "")
-        capacity = choose(self._agents.capacities(), worker.resources, previous, share_cpus)
-        limited = is_replacement and not worker.policy  # not trainers, which wait for each other while they are built
+        is_trainer = bool(worker.policy)
+        capacity = choose(self._agents.capacities(), worker.resources, previous, share_cpus, with_controller=is_trainer)
+        limited = is_replacement and not is_trainer  # trainers wait for each other while they are built
         if capacity is None or (limited and not self._starts.start(capacity.host, worker.key, now)):
             return None  # it waits until a host joins, another worker ends, or other workers on that host are ready
         return capacity

@@ -12,13 +12,13 @@ from srl.api.transport import Message
 from srl.api.worker import WorkerId
 from srl.base.wire import Codec
 
-AGENTS = "agents"
-"""Run name in the handshake of agents, which do not yet know the run's name."""
+AGENTS = "agents"  # scope of the connections between agents and their controller
 MAX_STATE_BYTES = 1 << 34
 HEARTBEAT_SECONDS = 0.25
-AGENT_TIMEOUT = 15.0  # seconds without a message from an agent after which its host counts as lost
+AGENT_TIMEOUT = 15.0  # seconds without data from an agent after which its host counts as lost
+FROZEN_TIMEOUT = 4.5  # the same, if the host's kernel has answered all the time: then its agent is frozen
 CONTROLLER_TIMEOUT = 12.0
-"""Seconds without a message from the controller after which an agent ends its workers. Less than AGENT_TIMEOUT, so that
+"""Seconds without data from the controller after which an agent ends its workers. Less than AGENT_TIMEOUT, so that
 they are gone by the time the controller replaces them."""
 USAGE = ("pid", "cpu_percent", "rss_mb", "stopped")  # columns of a heartbeat's usage array
 
@@ -92,6 +92,12 @@ class LogText(Message, frozen=True):
     text: bytes
 
 
+class HostNotice(Message, frozen=True):
+    """An event on this host, for people to read."""
+
+    text: str
+
+
 class HostLeaving(Message, frozen=True):
     """Notice that this host is being preempted: its workers are about to end, and it accepts no others."""
 
@@ -109,6 +115,7 @@ class AgentSettings:
     path: tuple[str, ...] = ()
     encrypt: bool = False
     headless: float = 0.0  # seconds that agents and workers keep running after the controller's process has died
+    proof: bytes = field(default=b"", repr=False)  # proof of a join ticket that never expires, for hosts that return
 
 
 class JoinAccepted(Message, frozen=True):
@@ -153,6 +160,14 @@ class KillWorker(Message, frozen=True):
 class SignalWorker(Message, frozen=True):
     worker_id: WorkerId
     number: int
+
+
+class DisturbHost(Message, frozen=True):
+    """Request for a fault of this host, for `srl chaos`."""
+
+    worker_id: WorkerId
+    fault: str
+    seconds: float
 
 
 class DumpStacks(Message, frozen=True):
@@ -201,8 +216,8 @@ class TaggedParameters(Message, frozen=True):
 
 SentByBoth = Union[CommittedState, TaggedParameters]
 WorkerEvent = Union[WorkerReport, WorkerExited, StackDump]
-FromAgent = Union[Join, Rejoin, RelayAddress, WorkerEvent, AgentHeartbeat, LogText, HostLeaving, SentByBoth]
-WorkerCommand = Union[StartWorker, SendToWorkers, KillWorker, SignalWorker, DumpStacks]
+FromAgent = Union[Join, Rejoin, RelayAddress, WorkerEvent, AgentHeartbeat, LogText, HostNotice, HostLeaving, SentByBoth]
+WorkerCommand = Union[StartWorker, SendToWorkers, KillWorker, SignalWorker, DisturbHost, DumpStacks]
 JoinAnswer = Union[JoinAccepted, Refused, FollowParameters]
 FromController = Union[JoinAnswer, WorkerCommand, StateStored, ControllerHeartbeat, RunEnded, SentByBoth]
 Messages: Any = Union[FromAgent, FromController]

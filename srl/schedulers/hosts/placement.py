@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
@@ -47,6 +47,7 @@ class HostCapacity:
     used_gpus: float = 0.0
     used_mb: int = 0
     labels: tuple[str, ...] = ()
+    has_controller: bool = False
     leaving: bool = False  # the host accepts no workers
 
     @property
@@ -76,17 +77,26 @@ class HostCapacity:
 
 
 def choose(
-    hosts: list[HostCapacity], needs: Resources, previous: str = "", share_cpus: bool = False
+    hosts: list[HostCapacity],
+    needs: Resources,
+    previous: str = "",
+    share_cpus: bool = False,
+    with_controller: bool = False,
 ) -> HostCapacity | None:
     """Choose a host for a worker: its previous host if it fits there, otherwise the one with the largest fraction of
-    free CPUs. A worker that needs no GPU or no label prefers hosts without one. Return None if it has to wait."""
+    free CPUs. A worker that needs no GPU or no label prefers hosts without one. `with_controller` prefers the
+    controller's host to those with more free CPUs. Return None if the worker has to wait."""
     for share in (False, True) if share_cpus else (False,):
         fitting = [host for host in hosts if host.fits(needs, share_cpus=share)]
         for host in fitting:
             if host.host == previous:
                 return host
         if fitting:
-            return max(fitting, key=lambda host: (_features_left_to_others(host, needs), host.free_share))
+
+            def preference(host: HostCapacity) -> tuple[int, bool, float]:
+                return _features_left_to_others(host, needs), with_controller and host.has_controller, host.free_share
+
+            return max(fitting, key=preference)
     return None
 
 
@@ -106,13 +116,16 @@ def check(hosts: list[HostCapacity], needs: Resources, worker: str) -> None:
         raise DoesNotFit(f"no host can hold {worker}, which needs {describe(needs)}; hosts have {offers or 'nothing'}")
 
 
-def check_all(hosts: list[HostCapacity], workers: list[tuple[str, Resources]]) -> None:
-    """Raise DoesNotFit if these workers (name, needs), placed in this order, do not all fit."""
+def check_all(
+    hosts: list[HostCapacity], workers: list[tuple[str, Resources]], with_controller: Collection[str] = ()
+) -> None:
+    """Raise DoesNotFit if these workers (name, needs), placed in this order, do not all fit. Those named in
+    `with_controller` prefer the controller's host."""
     trial = [replace(host) for host in hosts]
     for worker, needs in workers:
         check(trial, needs, worker)
     for worker, needs in workers:
-        chosen = choose(trial, needs)
+        chosen = choose(trial, needs, with_controller=worker in with_controller)
         if chosen is None:
             total = sum(needs.cpu for _, needs in workers)
             raise DoesNotFit(

@@ -1,16 +1,14 @@
-"""The controller's copies of its hosts' states, parameters and logs, so that none is lost with a host."""
+"""The controller's copies of its hosts' states and parameters, so that none is lost with a host."""
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 from srl.api.parameters import ParameterStore
 from srl.base.tree import Array
 from srl.parameters.host import HostParameterStore
 from srl.schedulers.hosts.agent_connections import AgentConnections
-from srl.schedulers.hosts.messages import CommittedState, LogText, StateStored, TaggedParameters
+from srl.schedulers.hosts.messages import CommittedState, StateStored, TaggedParameters
 from srl.schedulers.local.run_memory import RunMemory
 
 Retention = Callable[[ParameterStore], object]
@@ -45,12 +43,6 @@ class VersionArchive:
     def close(self) -> None:
         for store in self.stores.values():
             store.memory.close()
-
-
-def append_log(directory: Path, message: LogText) -> None:
-    """Append text from a worker's log to its copy in the run directory. If the disk is full, the text is lost."""
-    with contextlib.suppress(OSError), (directory / f"{Path(message.name).name}.log").open("ab") as file:
-        file.write(message.text)
 
 
 class StateReplica:

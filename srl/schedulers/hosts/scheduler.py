@@ -3,17 +3,19 @@ which replaces the workers. See `host_loss` for lost hosts, and `takeover` for a
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 from srl.api.control import Ready, ToWorker
 from srl.api.experiment import Resources
 from srl.api.parameters import ParameterStore
 from srl.api.scheduler import Died, Event, HostEvent, OrphanWorker, Scheduler, TakeoverRecord, Usage, WorkerMessage
+from srl.api.status import describe_refused
 from srl.api.transport import Listener
 from srl.api.worker import WorkerConfig, WorkerId
 from srl.base.config import to_data
@@ -32,9 +34,12 @@ from srl.schedulers.hosts.engine import Engine
 from srl.schedulers.hosts.host_loss import NO_HOST_SECONDS, HostLossHandler
 from srl.schedulers.hosts.placement import DoesNotFit, HostCapacity, PlacedWorker, check_all
 from srl.schedulers.hosts.remote_meters import RemoteMeters
-from srl.schedulers.hosts.replicas import Retention, StateReplica, VersionArchive, append_log
+from srl.schedulers.hosts.replicas import Retention, StateReplica, VersionArchive
 from srl.schedulers.hosts.takeover import ReturnedWorkers
 from srl.schedulers.local.run_memory import RunMemory
+from srl.schedulers.local.worker_logs import LogStore
+from srl.transports.join_ticket import JoinFile
+from srl.transports.tls import PREFIX
 
 DUMP_SECONDS = 3.0
 
@@ -48,10 +53,10 @@ class HostsScheduler(Scheduler):
         settings: messages.AgentSettings,
         memory: RunMemory,
         listener: Listener,
-        join_secret: bytes,
+        join_file: JoinFile,
         engine: Engine,
         num_hosts: int,
-        logs: Path,
+        logs: LogStore,
         patience: float = 60.0,
         retention: Retention | None = None,
         takeover: Mapping[str, int] | None = None,
@@ -68,17 +73,18 @@ class HostsScheduler(Scheduler):
         self._events: deque[Event] = deque()
         self._dumps: dict[WorkerId, str] = {}
         self._returned = ReturnedWorkers()
-        self.address = listener.address.removeprefix("tcp:")
-        policies = list(memory.commits)
+        self._join_file, self.address = join_file, listener.address.removeprefix(PREFIX)
+        settings, policies = replace(settings, proof=join_file.proof_of_hosts), list(memory.commits)
         self._archive = VersionArchive(policies, retention)
         self._agents = AgentConnections(settings, policies, listener, self._archive.messages, takeover)
         self._replica = StateReplica(memory, self._agents, self._archive)
         self._host_loss = HostLossHandler(self._workers, self._agents)
         self._reported: dict[str, int] = {}
+        self._next_refusals = 1
         if num_hosts > 1 and takeover is None:
-            self._events.append(HostEvent(f"waiting for {num_hosts} hosts; {engine.hint(self.address)}"))
+            self._events.append(HostEvent(f"waiting for {num_hosts} hosts; {engine.hint()}"))
         try:
-            engine.start(self.address, join_secret)
+            engine.start(join_file.ticket)
         except BaseException:
             self.close()
             raise
@@ -153,6 +159,11 @@ class HostsScheduler(Scheduler):
         if worker is not None and worker.host:
             self._agents.send(worker.host, messages.SignalWorker(worker_id, number))
 
+    def disturb_host(self, worker_id: WorkerId, fault: str, seconds: float) -> None:
+        worker = self._worker(worker_id)
+        if worker is not None and worker.host:
+            self._agents.send(worker.host, messages.DisturbHost(worker_id, fault, seconds))
+
     def _worker(self, worker_id: WorkerId) -> PlacedWorker | None:
         worker = self._workers.get((worker_id.group, worker_id.index))
         return worker if worker is not None and worker.worker_id == worker_id else None
@@ -180,7 +191,8 @@ class HostsScheduler(Scheduler):
 
     def find_orphans(self, hosts: Sequence[str], timeout: float) -> list[OrphanWorker]:
         deadline = time.monotonic() + timeout
-        while time.monotonic() < deadline and not set(hosts) <= set(self._agents.hosts):
+        # The record may list no host if it was written while all of them were lost.
+        while time.monotonic() < deadline and not (self._returned.hosts and set(hosts) <= set(self._agents.hosts)):
             for event in self._agents.poll(0.05):
                 if not isinstance(event, AgentMessage) or not self._returned.defer(event):
                     self._handle(event)
@@ -218,8 +230,11 @@ class HostsScheduler(Scheduler):
             else:
                 self._place_waiting()
                 if self._host_loss.no_host_left():
-                    hint = self._engine.hint(self.address)
+                    hint = self._engine.hint()
                     self._fail(f"no host is left, and none joined for {NO_HOST_SECONDS:.0f} s; {hint}")
+        with contextlib.suppress(OSError):  # the disk is full; hosts can join until the last ticket expires
+            self._join_file.renew()
+        self._report_refusals()
         problem = self._engine.poll()
         if problem is not None:
             self._events.append(HostEvent(problem, fatal=not self._placing and self._engine.start_failed()))
@@ -250,11 +265,19 @@ class HostsScheduler(Scheduler):
                 for died in deaths:
                     self._died(died)
 
+    def _report_refusals(self) -> None:
+        """Report the first refused connection, and then each time that their number has grown tenfold."""
+        if (total := sum(self._agents.refused.values())) >= self._next_refusals:
+            self._next_refusals = 10 * total
+            self._events.append(HostEvent(f"refused {describe_refused(self._agents.refused)} at {self.address}"))
+
     def _place_if_complete(self) -> None:
         capacities = self._agents.capacities()
         if len(capacities) >= self._num_hosts:
+            wanted = [(worker.worker_id.name, worker.resources) for worker in self._workers.values()]
+            trainers = {worker.worker_id.name for worker in self._workers.values() if worker.policy}
             try:
-                check_all(capacities, [(worker.worker_id.name, worker.resources) for worker in self._workers.values()])
+                check_all(capacities, wanted, with_controller=trainers)
             except DoesNotFit as error:
                 self._fail(str(error))
                 return
@@ -264,7 +287,7 @@ class HostsScheduler(Scheduler):
             names = ", ".join(self.hosts()) or "none"
             self._fail(
                 f"{len(capacities)} of {self._num_hosts} hosts joined within {self._patience:.0f} s ({names}); "
-                f"{self._engine.hint(self.address)}"
+                f"{self._engine.hint()}"
             )
 
     def _fail(self, reason: str) -> None:
@@ -287,9 +310,11 @@ class HostsScheduler(Scheduler):
                 rows = None if worker_ids is None else [self._row(worker_id, event.host) for worker_id in worker_ids]
                 self._gauges.write_heartbeat(host, rows, event.arrays)
             case messages.LogText():
-                append_log(self._logs, message)
+                self._logs.add(message.name, message.text)
             case messages.StackDump():
                 self._dumps[message.worker_id] = message.text
+            case messages.HostNotice():
+                self._events.append(HostEvent(f"host {event.host}: {message.text}"))
             case messages.HostLeaving():
                 self._events.append(HostEvent(f"host {event.host} was asked to leave; its workers move to other hosts"))
                 if host is not None:
@@ -318,6 +343,9 @@ class HostsScheduler(Scheduler):
         worker = self._worker(worker_id)
         return self._gauges.usage(worker.row, worker.host) if worker is not None else Usage()
 
+    def refused(self) -> Mapping[str, int]:
+        return self._agents.refused
+
     def parameters(self) -> Mapping[str, ParameterStore]:
         return self._archive.stores
 
@@ -337,6 +365,8 @@ class HostsScheduler(Scheduler):
             return
         self._closed = True
         for message in self._agents.close():
-            append_log(self._logs, message)
+            self._logs.add(message.name, message.text)
         self._engine.close()
+        self._logs.close()
+        self._join_file.remove()
         self._archive.close()

@@ -14,11 +14,11 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 
-from srl.api.control import ToWorker
+from srl.api.control import InjectFault, ToWorker
 from srl.api.experiment import Resources
 from srl.api.parameters import ParameterStore
 from srl.api.scheduler import Died, Event, HostEvent, Scheduler, Usage, WorkerMessage
@@ -26,12 +26,12 @@ from srl.api.transport import Channel, ChannelClosed
 from srl.api.worker import WorkerConfig, WorkerId
 from srl.base.clock import ObservedTime
 from srl.base.config import to_data
-from srl.base.errors import end_of_log
 from srl.base.meter import Meter
 from srl.schedulers.local import zygote_launch
 from srl.schedulers.local.run_memory import RunMemory
 from srl.schedulers.local.strays import kill_strays
 from srl.schedulers.local.usage import UsageMeters
+from srl.schedulers.local.worker_logs import LogStore, WorkerLogs
 from srl.schedulers.local.zygote import (
     CANNOT_FORK,
     Exited,
@@ -50,6 +50,7 @@ HINTS = {
     "SIGKILL": " (by a user, or by the kernel because memory ran out)",
     "SIGBUS": " (shared memory is full: use fewer --lanes or a shorter --horizon)",
 }
+ZYGOTE = "zygote"  # name of the zygote's log
 PING_SECONDS = 1.0
 """Interval between liveness checks of the zygote."""
 ZYGOTE_SECONDS = 2.0
@@ -63,11 +64,11 @@ class _Child:
     worker_id: WorkerId
     page: int  # page of its gauges in the run's memory
     control: Channel
-    log: Path
+    log: str  # name of its log
     zygote: ZygoteHandle
     pid: int = 0
     pidfd: int = -1  # readable once the process has ended
-    ended: float | None = None  # time at which it was seen to have ended
+    ended: bool = False  # whether its process has ended; the zygote reports how
     killed: bool = False
 
 
@@ -79,15 +80,16 @@ class ProcessScheduler(Scheduler):
         run: str,
         memory: RunMemory,
         runtime: Path,
-        logs: Path,
+        logs: LogStore,
         preload: Sequence[str] = (),
         path: Sequence[str] = (),
         network: Network | None = None,
     ) -> None:
+        """The scheduler closes `logs`."""
         self._run = run
         self._memory = memory
         self._runtime = runtime
-        self._logs = logs
+        self._logs = WorkerLogs(logs)
         self._preload = list(preload)
         self._path = [os.getcwd(), *path]
         self._network = network or Network(secrets.token_bytes(32))
@@ -108,10 +110,16 @@ class ProcessScheduler(Scheduler):
         self._looks = ObservedTime(time.monotonic())
         memory = self._memory.descriptors()
         setup = RunSetup(self._run, str(self._runtime), self._network, list(memory), self._preload, self._path)
-        with _open_log(self._logs / "zygote.log") as log, contextlib.suppress(ConnectionError):  # poll detects this
-            data = msgspec.msgpack.encode(setup)
-            socket.send_fds(self._channel, [data], [log.fileno(), *memory.values()])
+        log = self._logs.open(ZYGOTE)
+        with contextlib.suppress(ConnectionError):  # poll detects this
+            socket.send_fds(self._channel, [msgspec.msgpack.encode(setup)], [log, *memory.values()])
+        os.close(log)
         self._poller.register(self._channel, select.POLLIN)
+
+    @property
+    def ready(self) -> bool:
+        """Whether a worker would start at once, because the zygote has imported its modules."""
+        return self._answers
 
     def start(self, worker_id: WorkerId, config: WorkerConfig, resources: Resources, seed: int) -> None:
         self.launch(worker_id, to_data(config), resources.niceness, seed)
@@ -121,13 +129,15 @@ class ProcessScheduler(Scheduler):
         page = self._pages.setdefault((worker_id.group, worker_id.index), len(self._pages))
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._memory.meters.meter(page).reset()
-        log = self._logs / f"{worker_id.group}-{worker_id.index}.log"
+        log = f"{worker_id.group}-{worker_id.index}"
         request = ForkRequest(worker_id.group, worker_id.index, worker_id.incarnation, page, seed, niceness, config)
         control = control_channel(ours, worker_id.name)
         self._children[page] = _Child(worker_id, page, control, log, self._handle)
         self._poller.register(control.fileno(), select.POLLIN)
-        with theirs, _open_log(log) as stream:
-            self._request(msgspec.msgpack.encode(request), [theirs.fileno(), stream.fileno()])
+        output = self._logs.open(log)
+        with theirs:
+            self._request(msgspec.msgpack.encode(request), [theirs.fileno(), output])
+        os.close(output)
 
     def _request(self, data: bytes, descriptors: list[int]) -> None:
         """Send a request to the zygote, which may be blocked until its earlier answers are read."""
@@ -178,6 +188,15 @@ class ProcessScheduler(Scheduler):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 
+    def disturb_host(self, worker_id: WorkerId, fault: str, seconds: float) -> None:
+        if fault == "slow-link":
+            self.send(self.worker_ids(), InjectFault(fault, seconds))
+        elif fault == "freeze-zygote":  # and a worker that it would have to fork again
+            os.kill(self._handle.process.pid, signal.SIGSTOP)
+            self.signal(worker_id, signal.SIGKILL)
+        else:
+            raise ValueError("it needs a run with agents (--scheduler hosts)")
+
     def _child(self, worker_id: WorkerId) -> _Child | None:
         page = self._pages.get((worker_id.group, worker_id.index), -1)
         child = self._children.get(page)
@@ -220,8 +239,7 @@ class ProcessScheduler(Scheduler):
                 return
             self._answers, self._asked, self._silence = True, False, 0.0
             message = msgspec.msgpack.decode(data, type=Forked | Exited | Pong)
-            child = None if isinstance(message, Pong) else self._children.get(message.page)
-            if child is None or isinstance(message, Pong):
+            if isinstance(message, Pong) or (child := self._children.get(message.page)) is None:
                 continue
             if isinstance(message, Forked):
                 child.pid = message.pid
@@ -237,7 +255,7 @@ class ProcessScheduler(Scheduler):
     def _note_end(self, child: _Child) -> None:
         """Note that a worker's process has ended. Its zygote reports how, unless the zygote is stuck."""
         self._poller.unregister(child.pidfd)
-        child.ended = time.monotonic()
+        child.ended = True
         if child.zygote in self._retired:
             self._remove(child, "ended", clean=False)
 
@@ -247,10 +265,10 @@ class ProcessScheduler(Scheduler):
         passed = self._looks.passed(now)
         if self._answers and now >= self._next_ping:
             self._next_ping = now + PING_SECONDS
-            with contextlib.suppress(
-                BlockingIOError, ConnectionError
-            ):  # full: it does not answer; closed: `poll` notices
-                self._channel.send(msgspec.msgpack.encode(Ping()), socket.MSG_DONTWAIT)
+            # If the channel is full, the zygote does not answer; if it is closed, `poll` notices.
+            for channel in (self._channel, *(handle.channel for handle in self._retired)):
+                with contextlib.suppress(BlockingIOError, ConnectionError):
+                    channel.send(msgspec.msgpack.encode(Ping()), socket.MSG_DONTWAIT)
             self._asked = True
         if self._asked:
             self._silence += passed
@@ -267,16 +285,17 @@ class ProcessScheduler(Scheduler):
         self._retired.append(self._handle)
         self._events.append(HostEvent("the zygote, from which workers are forked, does not answer; it is replaced"))
         for child in list(self._children.values()):
-            if child.zygote is self._handle and (not child.pid or child.ended is not None):
+            if child.zygote is self._handle and (not child.pid or child.ended):
                 self._remove(child, "ended" if child.pid else "its zygote does not answer", clean=False)
         self._start_zygote()
 
     def _remove(self, child: _Child, reason: str, clean: bool, blameless: bool = False) -> None:
         if child.pidfd >= 0:
-            if child.ended is None:
+            if not child.ended:
                 self._poller.unregister(child.pidfd)
             os.close(child.pidfd)
-        kill_strays(f"{child.zygote.mark}/{child.worker_id.name}.{child.worker_id.incarnation}")
+        if child.zygote.process.returncode is None:  # otherwise one search finds what all its workers left behind
+            kill_strays(f"{child.zygote.mark}/{child.worker_id.name}.{child.worker_id.incarnation}")
         if child.control.fileno() >= 0:
             self._receive(child)  # messages from before its death
         if child.control.fileno() >= 0:
@@ -284,9 +303,10 @@ class ProcessScheduler(Scheduler):
             child.control.close()
         del self._children[child.page]
         self._usage.forget(child.worker_id.name)
-        if not clean:  # a killed worker cannot write this itself
-            with _open_log(child.log) as log, contextlib.suppress(OSError):
-                log.write(f"srl: {child.worker_id.name} died: {reason}\n".encode())
+        if clean:
+            self._logs.drain(child.log)
+        else:  # a killed worker cannot write this itself
+            self._logs.write(child.log, f"srl: {child.worker_id.name} died: {reason}")
         self._events.append(Died(child.worker_id, reason, clean, blameless))
 
     def _zygote_died(self) -> None:
@@ -295,12 +315,16 @@ class ProcessScheduler(Scheduler):
         self._channel.close()
         zygote = self._handle.process
         reason = f"the zygote, from which workers are forked, ended: {_describe(zygote.wait())}"
-        if zygote.returncode > 0:
-            reason += f"; the end of its log:\n{end_of_log(self._logs / 'zygote.log')}"
+        was_killed = zygote.returncode < 0  # not the fault of its workers; a zygote that fails would fail again
+        if was_killed:
+            self._events.append(HostEvent(reason))
+        else:
+            self._logs.drain(ZYGOTE)
+            reason += f"; the end of its log:\n{self._logs.tail(ZYGOTE).strip()[-4000:]}"
         for child in list(self._children.values()):
             if child.zygote is self._handle:
                 _kill_process_group(child.pid)
-                self._remove(child, reason, clean=False)
+                self._remove(child, reason, clean=False, blameless=was_killed)
         kill_strays(self._handle.mark)
         self._start_zygote()
 
@@ -322,16 +346,13 @@ class ProcessScheduler(Scheduler):
         child = self._child(worker_id)
         if child is None or not child.pid:
             return ""
-        with contextlib.suppress(OSError):  # the worker may die, and the log's disk may be full
-            before = child.log.stat().st_size
+        before = self._logs.size(child.log)
+        with contextlib.suppress(ProcessLookupError):
             os.kill(child.pid, signal.SIGUSR1)
             deadline = time.monotonic() + 1.0
-            while time.monotonic() < deadline and child.log.stat().st_size == before:
+            while time.monotonic() < deadline and self._logs.size(child.log) == before:
                 time.sleep(0.02)
-            with child.log.open("rb") as stream:
-                stream.seek(before)
-                return stream.read(16384).decode(errors="replace")
-        return ""
+        return self._logs.tail(child.log, before)
 
     def close(self) -> None:
         if self._channel.fileno() < 0:
@@ -346,6 +367,7 @@ class ProcessScheduler(Scheduler):
         for handle in (self._handle, *self._retired):
             _end_zygote(handle)
         self._retired.clear()
+        self._logs.close()
 
 
 def _kill_process_group(leader: int) -> None:
@@ -365,14 +387,6 @@ def _end_zygote(handle: ZygoteHandle) -> None:
         _kill_process_group(handle.process.pid)
         handle.process.wait()
         kill_strays(handle.mark)
-
-
-def _open_log(path: Path) -> BinaryIO:
-    """Open a log for appending, or the null device if that fails."""
-    try:
-        return path.open("ab")
-    except OSError:
-        return open(os.devnull, "ab")
 
 
 def _describe(status: int) -> str:

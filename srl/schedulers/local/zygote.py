@@ -12,6 +12,7 @@ import shutil
 import signal
 import socket
 import sys
+import time
 from pathlib import Path
 from typing import Any, Union
 
@@ -20,6 +21,7 @@ import msgspec
 from srl.api.control import FromWorker, Register, ToWorker
 from srl.api.transport import Channel, Transport
 from srl.api.worker import WorkerConfig, WorkerId
+from srl.base.clock import ObservedTime
 from srl.base.config import from_data
 from srl.base.process import signal_on_parent_death
 from srl.base.wire import Codec
@@ -33,6 +35,8 @@ from srl.transports.host_channel import HostChannel
 from srl.workers.context import WorkerContext
 from srl.workers.process import WorkerProcess, limit_threads
 
+SUPERVISOR_SECONDS = 10.0
+"""Time without a message after which the agent of a host counts as frozen. Its workers have been replaced by then."""
 MAX_DESCRIPTORS = 250  # just below Linux's limit for one message
 CANNOT_FORK = 71  # placeholder for the exit code of a worker that could not be forked
 TCP = "srl.transports.tcp"
@@ -65,7 +69,7 @@ class Ping(msgspec.Struct, tag=True):
 
 
 class Pong(msgspec.Struct, tag=True):
-    """Answer to `Ping`."""
+    """Answer to `Ping`, and the first message of a zygote that has imported its modules."""
 
 
 class ForkRequest(msgspec.Struct, tag=True):
@@ -121,8 +125,9 @@ class _Startup:
         self._poller = select.poll()
         self._poller.register(channel, 0)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, self._exit_if_orphaned)
-        signal_on_parent_death(signal.SIGTERM)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends with the supervisor
+        signal.signal(signal.SIGCONT, self._exit_if_orphaned)
+        signal_on_parent_death(signal.SIGCONT)  # also reaches a zygote that is stopped
         self._exit_if_orphaned()  # the supervisor may have died before the signal was requested
 
     def receive_setup(self, flags: int = 0) -> tuple[RunSetup, dict[str, int]]:
@@ -154,11 +159,12 @@ class Zygote:
         self._memory = memory  # name -> descriptor
         self._pid = os.getpid()
         self._pages: dict[int, int] = {}  # pid -> page
+        self._pinged = False
+        self._silence = 0.0  # time without a message from a supervisor that has pinged before
 
     def run(self) -> None:
-        """Serve requests until the supervisor is gone; then end all workers."""
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends with the supervisor
+        """Serve requests until the supervisor is gone or frozen; then end all workers."""
+        signal.signal(signal.SIGCONT, signal.SIG_DFL)  # from now on, the channel reports the supervisor's death
         wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
@@ -166,9 +172,14 @@ class Zygote:
         poller.register(self._channel, select.POLLIN)
         poller.register(wake_read, select.POLLIN)
         gc.freeze()  # workers share these pages: keep the garbage collector from writing to them
+        self._send(Pong())  # it is ready
+        looks = ObservedTime(time.monotonic(), max_gap=2.0)
         alive = True
-        while alive:
-            for fd, _ in poller.poll():
+        while alive and self._silence < SUPERVISOR_SECONDS:
+            ready = poller.poll(1000.0 if self._pinged else None)
+            if self._pinged:
+                self._silence += looks.passed(time.monotonic())
+            for fd, _ in ready:
                 if fd == wake_read:
                     os.read(wake_read, 4096)
                     self._reap()
@@ -184,8 +195,11 @@ class Zygote:
             return False
         if not data:
             return False
+        self._silence = 0.0
         request = msgspec.msgpack.decode(data, type=ForkRequest | Ping)
         if isinstance(request, Ping):
+            # Without an agent, the supervisor is the controller: while it is stopped, nothing replaces its workers.
+            self._pinged = bool(self._setup.network.host)
             self._send(Pong())
             return True
         control, log = descriptors
@@ -271,7 +285,7 @@ def run_worker(request: ForkRequest, setup: RunSetup, descriptors: dict[str, int
 
     def tcp() -> Transport:
         transport: Transport = importlib.import_module(TCP).TcpTransport(
-            network.secret, setup.run, network.bind, encrypt=network.encrypt
+            network.secret, setup.run, network.bind, encrypt=network.encrypt, on_refusal=context.count_refusal
         )
         return transport
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, Protocol
 
+from srl.base.errors import raised
 from srl.testing.env_checks.values import same
-from srl.testing.findings import Findings, raised
+from srl.testing.findings import Findings
 
 
 class DeadlineExceeded(BaseException):

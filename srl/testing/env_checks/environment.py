@@ -67,7 +67,7 @@ def _subjects(
             return _of_function(environment, getattr(environment, "__name__", "environment"), kwargs, call)
         config = lanes_config(environment, **kwargs)
         if isinstance(config, (GymnasiumConfig, VectorConfig)) and config.located:
-            return _of_function(locate(config.name), config.name, kwargs, call)
+            return _of_function(locate(config.name), config.name, dict(config.kwargs), call)
         if isinstance(config, PettingZooConfig):
             return [_of_pettingzoo(config.make, config.name, call)]
         if isinstance(config, GymnasiumConfig):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from contextlib import suppress
 from typing import Any
 
@@ -19,6 +20,7 @@ class GymnasiumProbe:
     def __init__(self, environment: Any, call: Caller) -> None:
         self._environment = environment
         self._call = call
+        self._actions: Any = None
         self.limit: int | None = getattr(getattr(environment, "spec", None), "max_episode_steps", None)
 
     def check_spaces(self) -> None:
@@ -29,7 +31,9 @@ class GymnasiumProbe:
         return getattr(environment, "observation_space", None), getattr(environment, "action_space", None)
 
     def seed_actions(self, seed: int) -> None:
-        self._environment.action_space.seed(seed)
+        # A copy: some environments create a new, unseeded space in `reset`.
+        self._actions = copy.deepcopy(self._environment.action_space)
+        self._actions.seed(seed)
 
     def reset(self, seed: int | None) -> StepResult:
         return StepResult({"": AgentResult(self._first_observation(seed))})
@@ -50,7 +54,7 @@ class GymnasiumProbe:
         return unpack_reset(self._call.findings, result)
 
     def _act(self) -> tuple[Any, ...]:
-        result = act(self._call, self._environment.step, self._environment.action_space.sample())
+        result = act(self._call, self._environment.step, self._actions.sample())
         return unpack_step(self._call.findings, result)
 
 
@@ -61,7 +65,7 @@ class VectorProbe(GymnasiumProbe):
 
     def __init__(self, environment: Any, call: Caller) -> None:
         super().__init__(environment, call)
-        self._names = [f"copy {copy}" for copy in range(environment.num_envs)]
+        self._names = [f"copy {index}" for index in range(environment.num_envs)]
 
     def spaces_of(self, agent: str) -> tuple[Any, Any]:
         return self._environment.single_observation_space, self._environment.single_action_space

@@ -10,9 +10,10 @@ import numpy as np
 
 from srl.api.lanes import Lanes, TeamSpec, TimeStep
 from srl.api.spaces import array_spec
+from srl.base.errors import raised
 from srl.base.tree import Array, Tree, leaves, map_tree
 from srl.environments.random_actions import some_actions
-from srl.testing.findings import Finding, Findings, raised
+from srl.testing.findings import Finding, Findings
 
 CONTRACT = "see the docstring of srl.api.lanes.TimeStep"
 

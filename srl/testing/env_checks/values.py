@@ -85,7 +85,9 @@ def _check_box(findings: Findings, space: Any, value: Any, what: str, owner: str
 def check_reward(findings: Findings, reward: Any, owner: str) -> None:
     if not isinstance(reward, (int, float, np.integer, np.floating)):
         found = f"{type(reward).__name__}: {_show(reward)}{owner}"
-        findings.error("reward to be a number", found, "return float(reward)")
+        several = isinstance(reward, (list, tuple, np.ndarray)) and len(np.atleast_1d(reward)) > 1
+        fix = "return one float; wrap an environment with several agents as a PettingZoo environment"
+        findings.error("reward to be a number", found, fix if several else "return float(reward)")
     elif not np.isfinite(reward):
         findings.error("reward to be finite", f"{reward}{owner}", "look for a division by zero or log(0)")
 

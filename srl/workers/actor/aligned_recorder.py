@@ -45,8 +45,8 @@ class AlignedRecorder:
         observations = [path for path in self._last_row if path.split("/")[0] == "observation"]
         single_arrays = observations == ["observation"] and self._single_action and not self._memory
         self.is_plain = self._single_team and single_arrays
+        self._counted = 0  # rows of the open block whose decisions are counted
         self._written: tuple[Array, ...] = ()  # arrays that `write` fills, if plain
-        self._has_facts = False
         self._failed: Array | None = None  # [T+1, L]: where an environment failed; no episode ended there
         self.tracker = EpisodeTracker(self._spec.lanes)
 
@@ -54,10 +54,7 @@ class AlignedRecorder:
         if self.opened is not None:
             if self.opened.alive:
                 return True
-            self._keep_row()
-            self._count(self.row)
-            self._producer.discard(self.opened)
-            self.opened = None
+            self.release()
         opened = self._producer.open()
         if opened is None:
             self._producer.poll()
@@ -66,12 +63,19 @@ class AlignedRecorder:
                 return False
         self._producer.poll()  # requests the next admission while this block fills
         self._enter(opened)
-        self.row = 0
+        self.row = self._counted = 0
         self._failed = None
         for path, values in self._last_row.items():
             self._arrays[path][0] = values
         self.decided = int(self._last_row["version"].min()) >= max(0, opened.min_version)
         return True
+
+    def release(self) -> None:
+        if self.opened is not None:
+            self._keep_row()
+            self._count(self.row)
+            self._producer.discard(self.opened)
+            self.opened = None
 
     def _enter(self, opened: OpenBlock) -> None:
         self.opened = opened
@@ -104,10 +108,18 @@ class AlignedRecorder:
         assert opened is not None
         self._keep_row()
         self._count(self.horizon)
-        self._meter.add(Counter.DECISIONS, int(np.count_nonzero(self._arrays["acting"][:-1])))
+        self.count_decisions()
         self.opened = None
-        self._producer.post(opened)
+        # Without a consumer the block is discarded: its episodes wait for the next one.
+        self._producer.post(opened, self.tracker.drain() if opened.alive else None)
         return True
+
+    def count_decisions(self) -> None:
+        """Add the decisions in the open block to the counter. A slow environment may take minutes to fill a block."""
+        if self.opened is not None:
+            acting = self._arrays["acting"][self._counted : self.row]
+            self._meter.add(Counter.DECISIONS, int(np.count_nonzero(acting)))
+            self._counted = self.row
 
     def actions(self) -> tuple[Tree, ...]:
         if self._single_team and self._single_action:
@@ -133,7 +145,7 @@ class AlignedRecorder:
             if time_step.failed is not None:
                 self._erase(lanes, time_step.failed)
             if time_step.facts:
-                self._take_facts(time_step)
+                self._note_facts(time_step, lanes.start)
         for after, before in self._memory:
             arrays[before][row + 1] = arrays[after][row]
         self.row = row + 1
@@ -149,7 +161,7 @@ class AlignedRecorder:
         if time_step.failed is not None:
             self._erase(self._slices[0], time_step.failed)
         if time_step.facts:
-            self._take_facts(time_step)
+            self._note_facts(time_step, 0)
         self.row = row = row + 1
         acting[row] = time_step.acting
         first[row] = time_step.first
@@ -177,19 +189,12 @@ class AlignedRecorder:
         arrays["acting"][row, lanes] &= ~failed
         arrays["reward"][row, lanes][failed] = 0.0
 
-    def _take_facts(self, time_step: TimeStep) -> None:
-        ended = time_step.terminated | time_step.truncated
-        self._has_facts = True
-        if ended.any() and "return" in time_step.facts:
-            lengths = time_step.facts.get("length", np.zeros(len(ended)))
-            for lane in np.flatnonzero(ended):
-                if np.isfinite(time_step.facts["return"][lane]):
-                    self.tracker.record(float(time_step.facts["return"][lane]), float(lengths[lane]))
-        self.tracker.note(time_step.facts, ended)
+    def _note_facts(self, time_step: TimeStep, first_lane: int) -> None:
+        self.tracker.note(self.row, time_step.facts, time_step.terminated | time_step.truncated, first_lane)
 
     def _count(self, rows: int) -> None:
         """Add the first `rows` rows of the current block to the episode statistics."""
-        if rows and not self._has_facts:
+        if rows:
             arrays = self._arrays
             ended = arrays["terminated"][:rows] | arrays["truncated"][:rows]
             failed = None if self._failed is None else self._failed[:rows]
@@ -205,14 +210,14 @@ class AlignedRecorder:
     def state(self) -> State:
         index = -1 if self.opened is None else self.opened.block.index
         return {
-            "fields": pack([index, self.row, self.decided, self._has_facts]),
+            "fields": pack([index, self.row, self.decided]),
             "failed": np.zeros((0, 0), bool) if self._failed is None else self._failed.copy(),
             **{f"last_row/{path}": values.copy() for path, values in self._last_row.items()},
             **under("episodes", self.tracker.state()),
         }
 
     def restore(self, state: State) -> None:
-        index, self.row, self.decided, self._has_facts = unpack(state["fields"])
+        index, self.row, self.decided = unpack(state["fields"])
         opened = self._producer.open_blocks().get(index)
         if opened is not None:
             self._enter(opened)

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from srl.base.state import State
+from srl.api.block import LANE, LENGTH, RESERVED, RETURN, Episodes, concatenated
+from srl.base.state import State, part, under
 from srl.base.tree import Array
 
-MAX_REPORTED = 200  # maximum number of episodes in one report; if there are more, an evenly spaced sample is sent
-COUNTED = ("return", "length")  # statistics reported for each episode; for all others, only means are reported
+ROW = "row"  # column of statistics whose episode is not counted yet: the row of the block in which it ended
 
 
 class EpisodeTracker:
@@ -19,9 +19,8 @@ class EpisodeTracker:
     def __init__(self, num_lanes: int) -> None:
         self._return = np.zeros(num_lanes, np.float64)  # [L], for the running episodes
         self._length = np.zeros(num_lanes, np.float64)
-        self._returns: list[Array] = []
-        self._lengths: list[Array] = []
-        self._facts: dict[str, tuple[float, int]] = {}  # name -> sum and count
+        self._ended: list[dict[str, Array]] = []  # columns of episodes that no posted block carries yet
+        self._noted: list[dict[str, Array]] = []  # the environment's statistics on episodes of the current block
 
     def count_block(self, reward: Array, acting: Array, ended: Array, failed: Array | None = None) -> None:
         """Add T steps of all lanes; all arrays are [T, L]. Episodes that end where `failed` is set are left out."""
@@ -36,65 +35,92 @@ class EpisodeTracker:
         heads = np.flatnonzero(begins % num_steps == 0)  # [L]: each lane's first piece
         tails = np.append(heads[1:], len(begins)) - 1  # [L]: and its last
         is_counted = is_whole if failed is None else is_whole & ~failed.T.ravel()[lasts]
-        for running, values, kind, found in (
-            (self._return, reward, np.float32, self._returns),
-            (self._length, acting.view(np.uint8), np.int32, self._lengths),
+        places = lasts[is_counted]
+        found = {LANE: places // num_steps}
+        for name, running, values, kind in (
+            (RETURN, self._return, reward, np.float32),
+            (LENGTH, self._length, acting.view(np.uint8), np.int32),
         ):
             sums = np.add.reduceat(np.ascontiguousarray(values.T).ravel(), begins, dtype=kind).astype(np.float64)
             sums[heads] += running
-            found.append(sums[is_counted])
+            found[name] = sums[is_counted]
             running[...] = sums[tails]
             running[is_whole[tails]] = 0.0
+        if self._noted:
+            self._apply_noted(found, places, num_steps)
+        if len(found[LANE]):
+            self._ended.append(found)
 
-    def count_step(self, lane: int, reward: float, ended: bool) -> None:
-        """Add one step of one lane, for lanes that do not step together."""
+    def _apply_noted(self, found: dict[str, Array], places: Array, num_steps: int) -> None:
+        """Add the environment's statistics to the episodes that ended at `places`, by lane and then by time."""
+        for noted in self._noted:
+            own = noted[LANE] * num_steps + noted[ROW]
+            at = np.searchsorted(places, own)
+            known = at < len(places)
+            known[known] = places[at[known]] == own[known]
+            for name in noted.keys() - {LANE, ROW}:
+                column = found.setdefault(name, np.full(len(places), np.nan))
+                column[at[known]] = noted[name][known]
+        self._noted.clear()
+        kept = np.isfinite(found[RETURN])
+        found.update({name: values[kept] for name, values in found.items()})
+        _drop_repetitions(found)
+
+    def note(self, row: int, facts: Mapping[str, Array], ended: Array, first_lane: int = 0) -> None:
+        """Keep the environment's statistics on the episodes that `ended` [L] in this row of the current block."""
+        lanes = np.flatnonzero(ended)
+        if len(lanes):
+            own = {name: np.asarray(values)[lanes] for name, values in facts.items() if name not in RESERVED}
+            self._noted.append({LANE: lanes + first_lane, ROW: np.full(len(lanes), row), **own})
+
+    def count_step(
+        self, lane: int, reward: float, ended: bool, facts: Mapping[str, Array], index: int, kept: bool = True
+    ) -> None:
+        """Add one step of one lane, for lanes that do not step together. `index` is the lane's place in `facts`. An
+        episode that ends here counts only if it is `kept`."""
         self._return[lane] += reward
         self._length[lane] += 1
         if ended:
-            self.record(float(self._return[lane]), float(self._length[lane]))
+            own = {name: float(values[index]) for name, values in facts.items() if name not in RESERVED}
+            found = {LANE: lane, RETURN: self._return[lane], LENGTH: self._length[lane], **own}
+            if kept and np.isfinite(found[RETURN]):
+                columns = {name: np.array([value]) for name, value in found.items()}
+                _drop_repetitions(columns)
+                self._ended.append(columns)
             self._return[lane] = self._length[lane] = 0.0
-
-    def record(self, total: float, length: float) -> None:
-        """Add an episode whose return and length the environment reported."""
-        self._returns.append(np.array([total]))
-        self._lengths.append(np.array([length]))
-
-    def note(self, facts: Mapping[str, Array], ended: Array) -> None:
-        """Add the environment's statistics on the episodes that `ended` [L], except for returns and lengths."""
-        for name, values in facts.items():
-            if name not in COUNTED:
-                known = values[ended]
-                known = known[np.isfinite(known)]
-                total, count = self._facts.get(name, (0.0, 0))
-                self._facts[name] = (total + float(known.sum()), count + len(known))
 
     def forget(self, lanes: Array) -> None:
         """Discard the running episodes of lanes that were restarted."""
         self._return[lanes] = 0.0
         self._length[lanes] = 0.0
 
-    def drain(self) -> tuple[int, list[float], list[float]]:
-        """Return how many episodes ended since the last call, and the returns and lengths of up to MAX_REPORTED."""
-        if not self._returns:
-            return 0, [], []
-        returns, lengths = np.concatenate(self._returns), np.concatenate(self._lengths)
-        self._returns.clear()
-        self._lengths.clear()
-        count = len(returns)
-        chosen = np.linspace(0, count - 1, min(count, MAX_REPORTED)).astype(int)
-        return count, returns[chosen].tolist(), lengths[chosen].tolist()
-
-    def drain_facts(self) -> dict[str, tuple[float, int]]:
-        """Return the sum and count of each statistic since the last call."""
-        facts, self._facts = self._facts, {}
-        return facts
+    def drain(self, lane: int | None = None) -> Episodes | None:
+        """Return the episodes that ended since the last call; of one lane, if all lanes are counted by steps."""
+        taken = self._ended if lane is None else [one for one in self._ended if one[LANE][0] == lane]
+        if not taken:
+            return None
+        self._ended = [] if lane is None else [one for one in self._ended if one[LANE][0] != lane]
+        return Episodes.of(concatenated(taken))
 
     def state(self) -> State:
-        """Return the running episodes, and the ended ones that have not been reported."""
-        unreported = {"returns": self._returns, "lengths": self._lengths}
-        ended = {name: np.concatenate([np.zeros(0), *found]) for name, found in unreported.items()}
-        return {"return": self._return.copy(), "length": self._length.copy(), **ended}
+        """Return the running episodes, and the ended ones that have not been posted."""
+        saved = under("ended", concatenated(self._ended))
+        for number, noted in enumerate(self._noted):
+            saved |= under(f"noted/{number}", noted)
+        return {"return": self._return.copy(), "length": self._length.copy(), **saved}
 
     def restore(self, state: State) -> None:
         self._return[...], self._length[...] = state["return"], state["length"]
-        self._returns, self._lengths = [state["returns"]], [state["lengths"]]
+        ended, noted = part(state, "ended"), part(state, "noted")
+        count = len(ended.get(LANE, ()))
+        self._ended = [{name: values[i : i + 1] for name, values in ended.items()} for i in range(count)]
+        numbers = sorted({int(key.partition("/")[0]) for key in noted})
+        self._noted = [part(noted, str(number)) for number in numbers]
+
+
+def _drop_repetitions(columns: dict[str, Array]) -> None:
+    """Remove returns and lengths that a wrapper of the environment counted, if they are the actor's own."""
+    for name in (RETURN, LENGTH):
+        raw = f"raw_{name}"
+        if raw in columns and np.allclose(columns[raw], columns[name], rtol=1e-5, atol=1e-3):
+            del columns[raw]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from srl.api.control import OptionValue
 from srl.api.lanes import Lanes, LanesConfig, TimeStep
 from srl.api.streams import RequestClient
+from srl.api.worker import RunBroken
 from srl.base.meter import Counter, Meter, Phase
 from srl.base.seeding import derive
 from srl.base.state import State, pack, part, under, unpack
@@ -16,6 +18,10 @@ from srl.workers.actor.aligned_recorder import AlignedRecorder
 from srl.workers.actor.recorder import Recorder
 
 MAX_ROWS = 32  # steps per poll if the policy runs in this process; several steps amortize the per-poll overhead
+BLOCKED_POLLS = 8
+"""Polls after which a group that waits for one role's block returns the blocks of later roles. Counted in polls, not in
+seconds, so that inline runs are reproducible. Doubled each time, up to the maximum, because updates may take long."""
+MAX_BLOCKED_POLLS = 512
 
 
 class LaneGroup:
@@ -34,6 +40,7 @@ class LaneGroup:
         meter: Meter,
         seed: int,
         slice_seconds: float = math.inf,
+        options: Mapping[str, OptionValue] | None = None,
     ) -> None:
         self.tag = tag
         self._environment = environment
@@ -44,7 +51,11 @@ class LaneGroup:
         self._meter = meter
         self._seed = seed
         self._slice = slice_seconds
+        # Attributes of the environments that were set during the run: value, and whether a missing one is an error.
+        self._options = {name: (value, False) for name, value in (options or {}).items()}
+        self.notices: list[str] = []  # for the actor to send
         self._num_builds = 0
+        self._polls_blocked, self._patience = 0, BLOCKED_POLLS
         self._undecided: dict[int, int] = {}  # roles whose decisions have not arrived -> oldest version allowed
         self.lanes: Lanes | None = None
         self.reports: list[str] = []  # reports on failed environments, for the actor to send
@@ -59,11 +70,29 @@ class LaneGroup:
             recorder.abandon()
         self._meter.enter(Phase.ENV)
         self.lanes = self._environment.build(self._num_copies)
+        for name, (value, strict) in self._options.items():
+            self._set(self.lanes, name, value, strict)
         seed = derive(self._seed, "lanes", self.tag, self._num_builds)
         self._num_builds += 1
         time_steps = self.lanes.reset(seed)
         self._meter.enter(Phase.OTHER)
         self._arrive(time_steps)
+
+    def set_option(self, name: str, value: OptionValue, strict: bool) -> None:
+        """Set an attribute of the environments, now and whenever they are rebuilt. They decide when it takes effect. If
+        they have no such attribute, the run fails (`strict`), or it is reported."""
+        self._options[name] = value, strict
+        if self.lanes is not None:
+            self._set(self.lanes, name, value, strict)
+
+    def _set(self, lanes: Lanes, name: str, value: OptionValue, strict: bool) -> None:
+        try:
+            lanes.set_option(name, value)
+        except AttributeError as error:
+            text = f"env.{name} cannot be changed: {error}"
+            if strict:
+                raise RunBroken(text) from error
+            self.notices.append(text)
 
     def _arrive(self, time_steps: tuple[TimeStep, ...]) -> None:
         if self._single_team:
@@ -89,8 +118,11 @@ class LaneGroup:
         if self._undecided:
             self._relax_requests()
             return False
-        if not all(recorder.open() for recorder in self.recorders):
+        blocked = next((role for role, recorder in enumerate(self.recorders) if not recorder.open()), None)
+        if blocked is not None:
+            self._wait_for(blocked)
             return False
+        self._polls_blocked = 0
         if self._is_plain and self._run_rows():
             return True
         for role, recorder in enumerate(self.recorders):
@@ -100,6 +132,15 @@ class LaneGroup:
         if not self._undecided:
             self._act()
         return True
+
+    def _wait_for(self, role: int) -> None:
+        """Wait for the admission of a role's next block, but not forever with blocks of later roles. Otherwise, after
+        the death of a trainer, two groups could each fill a block of one role and wait for the block of the other."""
+        self._polls_blocked += 1
+        if self._polls_blocked > self._patience:
+            self._polls_blocked, self._patience = 0, min(MAX_BLOCKED_POLLS, 2 * self._patience)
+            for recorder in self.recorders[role + 1 :]:
+                recorder.release()
 
     def _relax_requests(self) -> None:
         """Accept decisions by older versions for blocks whose consumers are gone. The version required so far may never
@@ -160,6 +201,7 @@ class LaneGroup:
             recorder.take_decisions()
             posted |= recorder.post_full()
         if posted:
+            self._patience = max(BLOCKED_POLLS, self._patience - 1)
             return  # the current row continues in another block, which must be opened first
         actions = self.recorders[0].actions() if self._single_team else self._actions_by_team()
         assert self.lanes is not None
@@ -177,7 +219,8 @@ class LaneGroup:
 
     def state(self) -> State:
         assert self.lanes is not None
-        fields = [self._seed, self._num_builds, sorted(self._undecided), self.reports]
+        blocked = self._polls_blocked, self._patience
+        fields = [self._seed, self._num_builds, *blocked, sorted(self._undecided), self.reports]
         recorders = {
             key: value
             for role, recorder in enumerate(self.recorders)
@@ -186,7 +229,8 @@ class LaneGroup:
         return {"fields": pack(fields), **under("lanes", self.lanes.state()), **recorders}
 
     def restore(self, state: State) -> None:
-        self._seed, self._num_builds, undecided, self.reports = unpack(state["fields"])
+        own, (undecided, self.reports) = (fields := unpack(state["fields"]))[:4], fields[4:]
+        self._seed, self._num_builds, self._polls_blocked, self._patience = own
         for role, recorder in enumerate(self.recorders):
             recorder.restore(part(state, f"recorder/{role}"))
         self._undecided = {role: self.recorders[role].min_version() for role in undecided}

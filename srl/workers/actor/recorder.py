@@ -29,6 +29,9 @@ class Recorder(Protocol):
     def open(self) -> bool:
         """Open an admitted block for the current row. Return False if admission has not been granted yet."""
 
+    def release(self) -> None:
+        """Discard the open block and return its admission. The current row continues in the next block."""
+
     def cells(self) -> list[Cell]:
         """Return the cells that need a decision; none if all have one."""
 

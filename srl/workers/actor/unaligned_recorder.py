@@ -52,7 +52,7 @@ class UnalignedRecorder:
         self._actions = {path: specs[path].empty(total) for path in action_paths(producer.memory.spec)}  # [L, ...]
         self._memory = memory_paths(producer.memory.spec)
         self._written: list[int] = []  # lanes whose current row needs a decision
-        self._full: list[_Lane] = []  # lanes whose last row has its decision
+        self._full: list[int] = []  # lanes whose last row has its decision
         self.tracker = EpisodeTracker(total)
 
     def arrive(self, time_steps: Sequence[TimeStep]) -> None:
@@ -61,8 +61,6 @@ class UnalignedRecorder:
             failed = np.zeros_like(ended) if time_step.failed is None else time_step.failed
             for index in np.flatnonzero(failed):
                 self._restart(lanes.start + int(index))
-            if time_step.facts:
-                self.tracker.note(time_step.facts, ended)
             for index in np.flatnonzero(time_step.acting | ended):
                 self._write(lanes.start + int(index), int(index), time_step)
 
@@ -93,8 +91,9 @@ class UnalignedRecorder:
         arrays["truncated"][row, 0] = time_step.truncated[index]
         if arrays["acting"][row, 0]:
             ended = bool(time_step.terminated[index] or time_step.truncated[index])
-            self.tracker.count_step(number, float(time_step.reward[index]), ended)
-            self._meter.add(Counter.DECISIONS if lane.opened is not None else Counter.UNRECORDED)
+            recorded = lane.opened is not None
+            self.tracker.count_step(number, float(time_step.reward[index]), ended, time_step.facts, index, recorded)
+            self._meter.add(Counter.DECISIONS if recorded else Counter.UNRECORDED)
         if lane.opened is not None:
             lane.row += 1
         lane.acted = False
@@ -112,6 +111,9 @@ class UnalignedRecorder:
             self._producer.poll()
         return True
 
+    def release(self) -> None:
+        """Do nothing, because lanes without a block act anyway and nothing waits for them."""
+
     def cells(self) -> list[Cell]:
         return [Cell(self._lanes[number].block, self._lanes[number].row) for number in self._written]
 
@@ -128,21 +130,22 @@ class UnalignedRecorder:
                 lane.memory[before] = lane.block.arrays[after][lane.row, 0].copy()
             lane.acted = True
             if lane.opened is not None and lane.row == self._horizon:
-                self._full.append(lane)
+                self._full.append(number)
         self._written.clear()
 
     def post_full(self) -> bool:
-        for lane in self._full:
-            self._post(lane)
+        for number in self._full:
+            self._post(number)
         self._full.clear()
         return False
 
-    def _post(self, lane: _Lane) -> None:
+    def _post(self, number: int) -> None:
         """Post the lane's block; its last row becomes the first row of the next block."""
+        lane = self._lanes[number]
         full = lane.opened
         assert full is not None
         last: dict[str, Array] = {path: values[lane.row].copy() for path, values in full.block.arrays.items()}
-        self._producer.post(full)
+        self._producer.post(full, self.tracker.drain(number) if full.alive else None)
         following = self._producer.open()
         if following is not None and int(last["version"].min()) < following.min_version:
             self._producer.discard(following)  # the policy version of this row's decision is too old for the new block

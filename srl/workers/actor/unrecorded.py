@@ -42,16 +42,18 @@ class UnrecordedLanes:
             for path, leaf in leaves(time_step.observation, "observation"):
                 arrays[path][0, lanes] = leaf
             ended = time_step.terminated | time_step.truncated
-            if time_step.facts:
-                self.tracker.note(time_step.facts, ended)
             for index in np.flatnonzero(acted[lanes] | ended):
-                self.tracker.count_step(lanes.start + int(index), float(time_step.reward[index]), bool(ended[index]))
+                lane, reward = lanes.start + int(index), float(time_step.reward[index])
+                self.tracker.count_step(lane, reward, bool(ended[index]), time_step.facts, int(index))
             if time_step.failed is not None:
                 self.tracker.forget(lanes.start + np.flatnonzero(time_step.failed))
         self._decided = False
 
     def open(self) -> bool:
         return True
+
+    def release(self) -> None:
+        """Do nothing, because there is no block."""
 
     def cells(self) -> list[Cell]:
         if self._decided or not self._arrays["acting"][0].any():

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from srl.api.control import Episodes, Notice
+from srl.api.block import joined
+from srl.api.control import ChangeOption, EpisodeReport, Instruction, Notice, OptionValue
 from srl.api.lanes import LanesConfig, LaneSpec
 from srl.api.streams import PushProducer, RequestClient, StreamEnd
 from srl.api.worker import IDLE, WORKED, Context, PollResult, RunBroken, WorkerConfig
@@ -27,6 +28,7 @@ from srl.workers.actor.unrecorded import UnrecordedLanes
 from srl.workers.role import Role, assign_teams
 
 REPORT_SECONDS = 0.25
+ENVIRONMENT = "env."  # prefix of options that are attributes of the environments
 SLICE_SECONDS = 0.01
 
 
@@ -38,12 +40,29 @@ class ActorConfig(WorkerConfig):
     copies: int  # environment copies in each group of the ring
     ring: int = 1
     max_env_failures: int = 10  # this actor's environment failures within a minute; beyond this, the run fails
+    environment_options: tuple[tuple[str, OptionValue], ...] = ()  # attributes set during the run
+
+    def with_option(self, name: str, value: OptionValue) -> ActorConfig | None:
+        if not name.startswith(ENVIRONMENT):
+            return None
+        options = {**dict(self.environment_options), name.removeprefix(ENVIRONMENT): value}
+        return replace(self, environment_options=tuple(options.items()))
 
     def sizes(self) -> dict[str, int]:
         return {"lanes": self.copies, "ring": self.ring}
 
     def ends(self) -> list[StreamEnd]:
         return [end for role in self.roles for end in role.ends()]
+
+    def sample_bytes(self) -> int:
+        """Return the size of the shared memory for samples that one actor allocates."""
+        spec = replace(self.spec, num_copies=self.copies)
+        teams = assign_teams(spec, tuple(role.agents for role in self.roles))
+        total = 0
+        for role, members in zip(self.roles, teams, strict=True):
+            blocks = role.samples.room + sum(_num_blocks(role, self.ring, sum(map(spec.num_lanes, members))))
+            total += blocks * role.samples.spec.nbytes
+        return total
 
     def build(self, context: Context) -> Actor:
         return Actor(self, context)
@@ -87,12 +106,22 @@ class Actor:
                 self._meter,
                 context.seed,
                 SLICE_SECONDS if context.threads else math.inf,  # reproducible runs must not depend on the clock
+                dict(config.environment_options),
             )
             for slot in range(config.ring)
         ]
         self._failures: deque[float] = deque()
         self._reported = 0.0
         self._started = 0
+
+    def instruct(self, message: Instruction) -> None:
+        if isinstance(message, ChangeOption):
+            for group in self._groups:
+                group.set_option(message.name.removeprefix(ENVIRONMENT), message.value, message.strict)
+            for text in dict.fromkeys(text for group in self._groups for text in group.notices):
+                self._context.report(Notice(text))
+            for group in self._groups:
+                group.notices.clear()
 
     def _client(self, role: Role, producer: PushProducer) -> RequestClient:
         if role.inference is not None:
@@ -124,6 +153,9 @@ class Actor:
         now = time.monotonic()
         if now - self._reported > REPORT_SECONDS:
             self._reported = now
+            for recorder in (each for group in self._groups for each in group.recorders):
+                if isinstance(recorder, AlignedRecorder):
+                    recorder.count_decisions()
             self._report()
         return WORKED if worked else IDLE
 
@@ -170,21 +202,13 @@ class Actor:
         self._context.report(Notice(f"an environment failed and was restarted: {last}"))
 
     def _report(self) -> None:
+        """Report the episodes of policies that do not learn. Those of the others travel with their blocks."""
         for position, role in enumerate(self._config.roles):
-            count, returns, lengths = 0, [], []
-            facts: dict[str, tuple[float, int]] = {}
-            for group in self._groups:
-                tracker = group.recorders[position].tracker
-                for name, (total, number) in tracker.drain_facts().items():
-                    sum_before, number_before = facts.get(name, (0.0, 0))
-                    facts[name] = (sum_before + total, number_before + number)
-                more, some, long = tracker.drain()
-                count += more
-                returns += some
-                lengths += long
-            if count:
-                means = {name: total / number for name, (total, number) in facts.items() if number}
-                self._context.report(Episodes(count, returns, lengths, role.policy, means))
+            if role.frozen:
+                found = [group.recorders[position].tracker.drain() for group in self._groups]
+                own = self._context.worker_id.name
+                if episodes := joined((own, one) for one in found if one is not None):
+                    self._context.report(EpisodeReport(role.policy, episodes))
 
     def state(self) -> State:
         """Return the state, including running episodes and partly filled blocks."""

@@ -7,12 +7,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 
-from srl.api.block import BlockSpec
+from srl.api.block import BlockSpec, Episodes, joined
 from srl.api.status import StreamStatus
 from srl.api.streams import PostedBlock, PushConsumer
 from srl.api.trainer import Trajectory
@@ -54,8 +55,9 @@ class Batch:
     trajectory: Trajectory
     memory: BatchMemory
     samples: tuple[str, ...] = ()  # labels of the blocks
+    episodes: dict[str, Episodes] = field(default_factory=dict)  # actor -> episodes that ended in its blocks
 
-    @property
+    @cached_property
     def lags(self) -> Array:
         """Lag of each sample behind this update, in policy versions."""
         trajectory = self.trajectory
@@ -71,7 +73,8 @@ def _next_batch(consumer: PushConsumer, update: int, memories: deque[BatchMemory
     memory = memories.popleft()
     trajectory = memory.gather(blocks)
     consumer.release(blocks)
-    return Batch(update, trajectory, memory, tuple(block.label for block in blocks))
+    episodes = joined((block.producer, block.episodes) for block in blocks if block.episodes is not None)
+    return Batch(update, trajectory, memory, tuple(block.label for block in blocks), episodes)
 
 
 class BatchSource(Protocol):

@@ -150,7 +150,7 @@ def join_rendezvous(context: Context, policy: str, timeout: float) -> Rendezvous
 
 
 def interface_of(address: str) -> str:
-    """Return the name of the network interface with this address. Unless told, gloo may choose the loopback."""
+    """Return the name of the network interface with this address. Unless told, gloo chooses one by the host's name."""
     for name, addresses in psutil.net_if_addrs().items():
         if any(found.address == address for found in addresses):
             return str(name)

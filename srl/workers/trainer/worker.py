@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from srl.api.algorithm import AlgorithmConfig
-from srl.api.control import Done, MetricsReport, Notice
+from srl.api.control import ChangeOption, Done, Instruction, Notice, OptionValue
 from srl.api.spaces import Space
 from srl.api.streams import StreamEnd
 from srl.api.trainer import TrainerGroup
@@ -19,9 +20,8 @@ from srl.base.seeding import derive
 from srl.base.state import NotResumableYet, State, part, under
 from srl.streams.push import PushStream
 from srl.workers.trainer.batches import Batch, BatchSource, DirectBatches, PrefetchedBatches
-from srl.workers.trainer.journal_reporter import JournalReporter
+from srl.workers.trainer.update_reporter import UpdateReporter
 
-REPORT_SECONDS = 0.25
 MAX_SKIPPED = 3
 AGREED = "next update"
 
@@ -56,6 +56,14 @@ class TrainerWorkerConfig(WorkerConfig):
     def with_target_steps(self, target_steps: int) -> TrainerWorkerConfig:
         return replace(self, target_steps=target_steps)
 
+    def changeable(self) -> tuple[str, ...]:
+        return self.algorithm.changeable()
+
+    def with_option(self, name: str, value: OptionValue) -> TrainerWorkerConfig | None:
+        if name not in self.algorithm.changeable():
+            return None
+        return replace(self, algorithm=self.algorithm.with_option(name, value))
+
     def sizes(self) -> dict[str, int]:
         cost = self.algorithm.update_cost()
         sizes = {"horizon": self.samples.spec.horizon, "batch": self.samples.batch}
@@ -85,7 +93,7 @@ class TrainerWorker:
         self._steps = 0
         self._skipped = 0
         self._group: TrainerGroup | None = None
-        self._journal = JournalReporter(config.policy, self._rank, context.report) if config.journal else None
+        self._records = UpdateReporter(config.policy, context.worker_id, config.size, config.journal, context.report)
         self._resume()
         if config.size > 1:
             self._group = context.trainer_group(config.policy, config.size)
@@ -104,8 +112,9 @@ class TrainerWorker:
             else DirectBatches(config.samples, context, self._version, self._durable_version)
         )
         self._used: Batch | None = None
+        self._changes: deque[ChangeOption] = deque()  # not applied yet
+        self._last_change = 0  # number of the last change received
         self._done_reported = False
-        self._reported = 0.0
 
     def _resume(self) -> None:
         committed = self._commits.read()
@@ -114,8 +123,7 @@ class TrainerWorker:
             self._trainer.restore(state)
             self._version = version
             self._steps = int(metadata["steps"])
-            if self._journal is not None:
-                self._journal.resume(metadata, self._trainer.parameters())
+            self._records.resume(metadata, self._trainer.parameters())
         # Versions must increase: actors may have used later ones, if a state was lost while there was no controller.
         self._version = max(self._version, self._parameters.version)
 
@@ -129,8 +137,7 @@ class TrainerWorker:
 
     def _commit(self) -> None:
         metadata: dict[str, Any] = {"steps": self._steps, "policy": self._config.policy, "wall_time": time.time()}
-        if self._journal is not None:
-            metadata["journal"] = self._journal.last
+        metadata["records"] = self._records.last
         self._commits.write(self._version, self._trainer.state(), metadata)
 
     def _durable_version(self) -> int:
@@ -141,8 +148,7 @@ class TrainerWorker:
         return min(self._published, self._commits.durable)
 
     def poll(self) -> PollResult:
-        if self._journal is not None:
-            self._journal.report(self._durable_version())
+        self._records.report(self._durable_version())
         if self._used is not None and not self._return_batch():
             return WORKED  # rank 0 publishes within microseconds
         if self._done and self._finish():
@@ -161,8 +167,7 @@ class TrainerWorker:
         """Report, once, that this policy has reached its target. Return whether the trainer is finished."""
         if self._durable_version() < self._version:
             return False  # the last update must not be lost with this host
-        if self._journal is not None:
-            self._journal.report(self._version)
+        self._records.report(self._version)
         if not self._done_reported:
             self._done_reported = True
             self._context.report(Done(f"{self._steps:,} steps", self._config.policy))
@@ -171,7 +176,9 @@ class TrainerWorker:
     def _learn(self, batch: Batch) -> None:
         meter = self._meter
         meter.enter(Phase.UPDATE)
+        self._apply_changes()
         progress = self._steps / self._config.target_steps
+        self._records.announce(self._version + 1, batch)
         result = self._trainer.step(batch.trajectory, min(1.0, progress))
         self._count(batch)
         self._steps += result.num_decisions
@@ -181,8 +188,7 @@ class TrainerWorker:
             self._count_skipped()
         else:
             self._skipped = 0
-        if self._journal is not None:
-            self._journal.add(self._version, self._trainer.parameters(), batch)
+        self._records.add(self._version, self._steps, result, self._trainer.parameters(), batch)
         if self._rank == 0:
             self._commit()
             self._parameters.push(self._version, self._trainer.parameters())
@@ -191,9 +197,26 @@ class TrainerWorker:
         if not meter.get(Counter.FIRST_UPDATE_NS):
             meter.set(Counter.FIRST_UPDATE_NS, time.time_ns())
         self._used = batch
-        self._return_batch()
-        self._report(dict(result.metrics))
+        if self._return_batch():
+            self._records.report(
+                self._durable_version()
+            )  # now, so that what a callback changes affects the next update
         meter.enter(Phase.OTHER)
+
+    def instruct(self, message: Instruction) -> None:
+        if isinstance(message, ChangeOption):
+            self._changes.append(message)
+            self._last_change = message.number
+
+    def _apply_changes(self) -> None:
+        """Apply the changes that all ranks have received, so that their parameters remain the same."""
+        known = self._trainer.lowest(self._last_change) if self._config.size > 1 else self._last_change
+        while self._changes and self._changes[0].number <= known:
+            change = self._changes.popleft()
+            changed = self._config.with_option(change.name, change.value)
+            if changed is not None:
+                self._config = changed
+                self._trainer.reconfigure(changed.algorithm)
 
     def _count_skipped(self) -> None:
         self._skipped += 1
@@ -233,12 +256,6 @@ class TrainerWorker:
             (Counter.DROPPED, status.dropped),
         ):
             self._meter.set(counter, value)
-
-    def _report(self, metrics: dict[str, float]) -> None:
-        now = time.monotonic()
-        if self._rank == 0 and now - self._reported > REPORT_SECONDS:
-            self._reported = now
-            self._context.report(MetricsReport(self._config.policy, metrics))
 
     def state(self) -> State:
         """Return the state that is not in the commit."""

@@ -37,7 +37,9 @@ def test_wrong_names_and_options_are_refused_with_the_nearest_valid_one():
 def test_a_missing_package_of_the_game_is_named_with_its_command(monkeypatch):
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "mujoco" else found(name))
-    with pytest.raises(ImportError, match=r"hide-and-seek/full needs mujoco, .*pip install \"srl\[hide-and-seek\]\""):
+    with pytest.raises(
+        ImportError, match=r"hide-and-seek/full needs mujoco, .*pip install \"srl-rl\[hide-and-seek\]\""
+    ):
         lanes_config("hide-and-seek/full")
     with pytest.raises(ImportError, match="needs mujoco"):
         parallel_env("full")
@@ -47,7 +49,7 @@ def test_without_pettingzoo_its_environments_name_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "pettingzoo", None)
     monkeypatch.delitem(sys.modules, "srl.environments.hide_and_seek.pettingzoo_env", raising=False)
     for make in (parallel_env, hide_and_seek.env):
-        with pytest.raises(ImportError, match=r"needs pettingzoo.*pip install \"srl\[hide-and-seek,pettingzoo\]\""):
+        with pytest.raises(ImportError, match=r"needs pettingzoo.*pip install \"srl-rl\[hide-and-seek,pettingzoo\]\""):
             make("quadrant")
     assert lanes_config("hide-and-seek/quadrant")
 

@@ -1,375 +1,248 @@
-"""The scheduler of a simulated cluster: starts real workers on simulated hosts, and injects faults."""
+"""A simulated cluster: real agents and workers on simulated machines, and the faults that befall them."""
 
 from __future__ import annotations
 
 import heapq
 import itertools
 import random
-import traceback
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from srl.api.control import Failure, Names, Ready, Register, Stop, ToWorker
-from srl.api.experiment import Resources
-from srl.api.scheduler import Died, Event, HostEvent, Scheduler, Usage, WorkerMessage
-from srl.api.worker import RunBroken, WorkerConfig, WorkerId
-from srl.base.meter import Meter
-from srl.base.snapshot import Snapshot
-from srl.names.table import NameView
-from srl.workers.context import WorkerContext
+import srl.base.meter
+import srl.schedulers.agent.agent as agent_module
+import srl.schedulers.agent.connection as connection_module
+import srl.schedulers.hosts.agent_connections as connections_module
+import srl.schedulers.hosts.messages as messages_module
+import srl.schedulers.hosts.remote_meters as meters_module
+import srl.schedulers.hosts.scheduler as scheduler_module
+from srl.api.transport import ChannelClosed
+from srl.api.worker import WorkerConfig, WorkerId
+from srl.schedulers.agent.agent import Agent
+from srl.schedulers.agent.join import RETRY_SECONDS
+from srl.schedulers.hosts.messages import Join, JoinAccepted, Messages, own_version
+from srl.schedulers.local.worker_logs import LogStore
+from srl.schedulers.local.zygote import SUPERVISOR_SECONDS
 from support.manual_clock import ManualClock
-from support.simulation.hosts import Process, SimHost
-from support.simulation.network import Network, SimTransport
+from support.simulation.network import PREFIX, Network, SimChannel, SimTransport
+from support.simulation.processes import NoWaitSet, Process, SimProcesses
+from support.simulation.ranks import RankGroup
 
 CONTROLLER = "controller"
-SLICE_SECONDS = 0.1
-"""Virtual time between two polls of a worker."""
-START_SECONDS = 0.1
-LOST_SECONDS = 5.0
-"""Time without a heartbeat after which the controller takes a host for lost."""
-REJOIN_SECONDS = 1.0
-STATE_BYTES = 100_000
-"""Size of a trainer's state and of its parameters on a link."""
+AGENTS = "agents"
+FINE_SECONDS, COARSE_SECONDS = 0.1, 1.0
+"""Virtual time between two polls of a process: around faults, and while a schedule waits for a timeout."""
+MAX_WORKERS = 32
+HEARTBEAT_SECONDS = 0.5
+"""Longer than in a real cluster, because heartbeats would be a third of the work."""
+RESTART_SECONDS = 1.0
+"""Time after which an agent that was killed is started again."""
 
 
-class SimScheduler(Scheduler):
-    """Starts workers on simulated hosts. `poll` advances the clock and polls every worker that is not frozen."""
+class NoDirectory(type(Path())):  # type: ignore[misc]
+    """A directory that nothing is written to."""
 
-    def __init__(self, clock: ManualClock, names: Sequence[str], policies: Sequence[str], seed: int) -> None:
-        self.clock = clock
-        self.network = Network(clock)
-        self.random = random.Random(seed)
-        self.policies = policies
-        self.hosts = {name: SimHost(name, policies) for name in names}
-        self.replicas = {policy: Snapshot.create(f"replica-{policy}") for policy in policies}
-        self.processes: dict[WorkerId, Process] = {}
-        self.crashes: list[str] = []
-        """Tracebacks of workers that raised an error."""
-        self._retired: list[SimHost] = []
-        self._contexts: list[WorkerContext] = []
-        self._meters: dict[WorkerId, Meter] = {}
-        self._roots: dict[str, str] = {}  # policy -> host of its trainer
-        self._homes: dict[tuple[str, int], str] = {}
-        self._waiting: dict[WorkerId, tuple[WorkerConfig, int]] = {}
-        self._events: list[Event] = []
-        self._agenda: list[tuple[float, int, Callable[[], None]]] = []
-        self._order = itertools.count()
+    def mkdir(self, *_: Any, **__: Any) -> None: ...
 
-    # Time
 
-    def at(self, time: float, action: Callable[[], None]) -> None:
-        heapq.heappush(self._agenda, (time, next(self._order), action))
+class NoLogs:
+    @staticmethod
+    def send(channel: Any) -> None: ...
 
-    def after(self, seconds: float, action: Callable[[], None]) -> None:
-        self.at(self.clock.now() + seconds, action)
 
-    def poll(self, timeout: float) -> list[Event]:
-        until = self.clock.now() + timeout
-        while self.clock.now() < until - 1e-9:
-            self.clock.advance(SLICE_SECONDS)
-            while self._agenda and self._agenda[0][0] <= self.clock.now():
-                heapq.heappop(self._agenda)[2]()
-            self._start_waiting()
-            order = list(self.processes.values())
-            self.random.shuffle(order)
-            for process in order:
-                if not process.frozen and not process.finished and process.worker_id in self.processes:
-                    self._poll_one(process)
-            self._upload()
-            self._relay()
-        events, self._events = self._events, []
-        return events
+class Machine:
+    """A host: its power, its agent, and the agent's attempts to join the run."""
 
-    def _poll_one(self, process: Process) -> None:
+    def __init__(self, cluster: Cluster, name: str, cpus: float) -> None:
+        self.cluster = cluster
+        self.name = name
+        self.cpus = cpus
+        self.powered = True
+        self.frozen = False
+        self.agent: Agent | None = None
+        self.dirty = False  # whether a worker has done something that its agent may have to pass on
+        self._joining: SimChannel | None = None
+        self._poll_at = 0.0
+        self._arrivals: list[float] = []  # a heap
+        self.transport = SimTransport(cluster.network, name, partial(heapq.heappush, self._arrivals))
+
+    @property
+    def processes(self) -> dict[WorkerId, Process]:
+        return self.agent._processes.processes if self.agent is not None else {}  # type: ignore[attr-defined]
+
+    def poll(self, now: float) -> None:
+        if not self.powered or self.frozen:
+            return
+        arrived = self._arrivals and self._arrivals[0] <= now
+        if not (arrived or self.dirty or now >= self._poll_at):
+            return
+        while self._arrivals and self._arrivals[0] <= now:
+            heapq.heappop(self._arrivals)
+        self.dirty, self._poll_at = False, now + HEARTBEAT_SECONDS
+        if self.agent is None:
+            try:
+                self._join()
+            except ChannelClosed:
+                self._joining, self._poll_at = None, now + RETRY_SECONDS
+            return
         try:
-            result = process.worker.poll()
-        except Exception as error:
-            text = traceback.format_exc()
-            if not isinstance(error, RunBroken) and process.host.member:
-                self.crashes.append(f"{process.worker_id.name}: {text}")
-            self._report(process, Failure(text, isinstance(error, RunBroken)))
-            self.end(process.worker_id, str(error))
-            return
-        process.finished = result.finished
-
-    # Workers
-
-    def start(self, worker_id: WorkerId, config: WorkerConfig, resources: Resources, seed: int) -> None:
-        self._meters[worker_id] = Meter.unshared()
-        self._waiting[worker_id] = config, seed
-
-    def _start_waiting(self) -> None:
-        members = [host for host in self.hosts.values() if host.member]
-        for worker_id, (config, seed) in list(self._waiting.items()):
-            if not members:
+            if self.agent.poll(0.0):
                 return
-            del self._waiting[worker_id]
-            loads = {host.name: sum(p.host is host for p in self.processes.values()) for host in members}
-            home = self._homes.get((worker_id.group, worker_id.index), "")
-            chosen = home if home in loads else min(loads, key=lambda name: (loads[name], self.random.random()))
-            self._homes[(worker_id.group, worker_id.index)] = chosen
-            host = self.hosts[chosen]
-            policy, num_bytes = config.committed_policy(), 0
-            if policy:
-                self._roots[policy] = chosen
-                num_bytes = STATE_BYTES if self.replicas[policy].version > host.commits[policy].version else 0
-            arrival = self.network.arrival(CONTROLLER, chosen, num_bytes)
-            self.at(arrival + START_SECONDS, partial(self._build, worker_id, config, seed, host))
+        except ChannelClosed:
+            pass
+        self._end_agent(RETRY_SECONDS)
 
-    def _build(self, worker_id: WorkerId, config: WorkerConfig, seed: int, host: SimHost) -> None:
-        if not host.alive or not host.member:
-            if host.member or not any(event for event in self._events):
-                self._died(worker_id, "its host is lost", blameless=True)
-            return
-        if host.agent_frozen:
-            host.outbox.append(lambda: self._build(worker_id, config, seed, host))
-            return
-        policy = config.committed_policy()
-        if policy and self.replicas[policy].version > host.commits[policy].version:
-            committed = self.replicas[policy].read()
-            assert committed is not None
-            host.commits[policy].write(*committed)
-            host.commits[policy].set_durable(committed[0])
-        sender = _Sender(self, worker_id, host)
-        names = NameView(lambda name, address: sender(Register(name, address)))
-        context = WorkerContext(
-            worker_id,
-            seed,
-            self._meters[worker_id],
-            names,
-            SimTransport(self.network, host.name),
-            dict(host.stores),
-            host.commits,
-            sender,
-            False,
-            Path("/nonexistent"),
-        )
-        self._contexts.append(context)
-        self.processes[worker_id] = Process(worker_id, host, names, context, config.build(context))
-        sender(Ready())
+    def _join(self) -> None:
+        """Do what `srl.schedulers.agent.join` does, without waiting."""
+        connect = partial(self.transport.connect, f"{PREFIX}{CONTROLLER}/{AGENTS}", Messages)
+        if self._joining is None:
+            self._joining = connect()
+            self._joining.send(self._join_message())
+        received = self._joining.receive()
+        if received is not None:
+            channel, self._joining = self._joining, None
+            if not isinstance(received[0], JoinAccepted):
+                channel.close()
+                raise ChannelClosed("refused")
+            self.agent = Agent(channel, received[0], self.name, self._join_message, connect)
 
-    def _report(self, process: Process, message: Any) -> None:
-        _Sender(self, process.worker_id, process.host)(message)
+    def _join_message(self) -> Join:
+        return Join(self.name, own_version(), time.monotonic_ns(), self.cpus, 0.0, 0)
 
-    def receive(self, host: SimHost, event: Event) -> None:
-        """Handle a report that arrives at the controller."""
-        if host.member:
-            self._events.append(event)
-
-    def _died(self, worker_id: WorkerId, reason: str, clean: bool = False, blameless: bool = False) -> None:
-        self._events.append(Died(worker_id, reason, clean, blameless))
-
-    def end(self, worker_id: WorkerId, reason: str, clean: bool = False) -> None:
-        """End a process. Its agent reports it; the kernel closes its channels."""
-        process = self.processes.pop(worker_id, None)
-        if process is None:
-            return
-        process.worker.close()
-        host = process.host
-        self._by_agent(host, lambda: self.receive(host, Died(worker_id, reason, clean)))
-
-    def _by_agent(self, host: SimHost, action: Callable[[], None]) -> None:
-        """Let the agent of a host send something to the controller."""
-        if not host.alive:
-            return
-        if host.agent_frozen:
-            host.outbox.append(lambda: self._by_agent(host, action))
-            return
-        self.at(self.network.arrival(host.name, CONTROLLER, 100), action)
-
-    def send(self, worker_ids: Sequence[WorkerId], message: ToWorker) -> None:
-        for worker_id in worker_ids:
-            process = self.processes.get(worker_id)
-            if process is not None:
-                self._to_agent(process.host, partial(self._deliver, worker_id, message))
-
-    def _to_agent(self, host: SimHost, action: Callable[[], None]) -> None:
-        def arrive() -> None:
-            if host.agent_frozen:
-                host.outbox.append(arrive)
-            elif host.alive and host.member:
-                action()
-
-        if host.alive and host.member:
-            self.at(self.network.arrival(CONTROLLER, host.name, 100), arrive)
-
-    def _deliver(self, worker_id: WorkerId, message: ToWorker) -> None:
-        process = self.processes.get(worker_id)
-        if process is None:
-            return
-        if process.frozen:  # the message waits in its socket
-            self.after(SLICE_SECONDS, partial(self._deliver, worker_id, message))
-        elif isinstance(message, Names):
-            process.names.replace(message.entries)
-        elif isinstance(message, Stop):
-            self.end(worker_id, "stopped", clean=True)
-
-    def kill(self, worker_id: WorkerId) -> None:
-        if self._waiting.pop(worker_id, None) is not None:
-            self._died(worker_id, "killed")
-            return
-        process = self.processes.get(worker_id)
-        if process is not None:
-            self._to_agent(process.host, lambda: self.end(worker_id, "killed"))
-
-    def meter(self, worker_id: WorkerId) -> Meter:
-        return self._meters[worker_id]
-
-    def pid(self, worker_id: WorkerId) -> int:
-        return 1 if worker_id in self.processes else 0
-
-    def usage(self, worker_id: WorkerId) -> Usage:
-        process = self.processes.get(worker_id)
-        return Usage(stopped=process is not None and process.frozen and not process.host.agent_frozen)
-
-    # States and parameters
-
-    def _upload(self) -> None:
-        """Send committed states to the controller, as agents do: the next one after the last was confirmed."""
-        for host in list(self.hosts.values()):
-            if not host.alive or host.agent_frozen or not host.member:
-                continue
-            for policy in self.policies:
-                version = host.commits[policy].version
-                if policy in host.uploading or version <= host.uploaded.get(policy, -1):
-                    continue
-                committed = host.commits[policy].read()
-                assert committed is not None
-                host.uploading[policy] = host.uploaded[policy] = committed[0]
-                arrival = self.network.arrival(host.name, CONTROLLER, STATE_BYTES)
-                self.at(arrival, partial(self._store, host, policy, committed))
-
-    def _store(self, host: SimHost, policy: str, committed: tuple[int, Any, Any]) -> None:
-        if not host.member:
-            return
-        if committed[0] > self.replicas[policy].version:
-            self.replicas[policy].write(*committed)
-        self._to_agent(host, lambda: self._confirmed(host, policy, committed))
-
-    def _confirmed(self, host: SimHost, policy: str, committed: tuple[int, Any, Any]) -> None:
-        host.uploading.pop(policy, None)
-        host.commits[policy].set_durable(committed[0])
-        host.confirmed[policy] = committed[0], committed[1]["parameters"]
-
-    def _relay(self) -> None:
-        """Send confirmed parameters from the trainer's host to the others, as relays do: the newest version, once the
-        previous one has arrived."""
-        for policy, name in self._roots.items():
-            root = self.hosts[name]
-            version, parameters = root.confirmed.get(policy, (-1, None))
-            if not root.alive or root.agent_frozen:
-                continue
-            for other in self.hosts.values():
-                outdated = other.alive and other.member and other.stores[policy].version < version
-                if other is not root and outdated and (policy, id(other)) not in root.offered:
-                    root.offered.add((policy, id(other)))
-                    arrival = self.network.arrival(name, other.name, STATE_BYTES)
-                    self.at(arrival, partial(self._push, root, other, policy, version, parameters))
-
-    def _push(self, root: SimHost, other: SimHost, policy: str, version: int, parameters: Any) -> None:
-        if other.agent_frozen and other.alive:
-            other.outbox.append(lambda: self._push(root, other, policy, version, parameters))
-            return
-        root.offered.discard((policy, id(other)))
-        current = self.hosts.get(self._roots.get(policy, "")) is root
-        if other.alive and other.member and current and version > other.stores[policy].version:
-            other.stores[policy].push(version, parameters)
+    def _end_agent(self, restart_after: float) -> None:
+        """End the agent; its workers end with it."""
+        agent, self.agent = self.agent, None
+        if agent is not None:
+            agent.close()
+        if self._joining is not None:
+            self._joining.close()
+            self._joining = None
+        self._arrivals.clear()
+        self._poll_at = self.cluster.clock.now() + restart_after
 
     # Faults
 
-    def kill_agent(self, host: SimHost) -> None:
-        """Kill a host's agent. The kernel closes its connections and its workers end with it."""
-        if host.alive:
-            host.alive = False
-            for process in [p for p in self.processes.values() if p.host is host]:
-                del self.processes[process.worker_id]
-                process.worker.close()
-            self.at(self.network.arrival(host.name, CONTROLLER), lambda: self._lose(host, "its agent ended"))
-            self.after(REJOIN_SECONDS, lambda: self._join(host.name))
+    def kill_agent(self) -> None:
+        if self.powered:
+            self.frozen = False
+            self._end_agent(RESTART_SECONDS)
 
-    def power_off(self, host: SimHost, seconds: float) -> None:
-        if host.alive:
-            host.alive = False
-            self.network.power_off(host.name)
-            for process in [p for p in self.processes.values() if p.host is host]:
-                del self.processes[process.worker_id]
-                process.worker.close()
-            self.after(LOST_SECONDS, lambda: self._lose(host, "no heartbeat"))
-            self.after(max(seconds, LOST_SECONDS) + REJOIN_SECONDS, lambda: self._join(host.name))
+    def power_off(self, seconds: float) -> None:
+        if self.powered:
+            self.powered, self.frozen = False, False
+            self.cluster.network.power_off(self.name)
+            self._end_agent(0.0)
+            self.cluster.after(seconds, lambda: setattr(self, "powered", True))
 
-    def freeze_agent(self, host: SimHost, seconds: float, with_workers: bool) -> None:
-        """Stop a host's agent (SIGSTOP), or all of its processes, for some time."""
-        if not host.alive or host.agent_frozen:
+    def freeze(self, seconds: float, with_workers: bool) -> None:
+        """Stop the agent (SIGSTOP), or all processes of the host, for some time."""
+        if not self.powered or self.frozen:
             return
-        host.agent_frozen = True
-        frozen = [p for p in self.processes.values() if p.host is host and with_workers]
+        self.frozen = True
+        agent, frozen = self.agent, list(self.processes.values()) if with_workers else []
         for process in frozen:
             process.frozen = True
-        if seconds > LOST_SECONDS:
-            self.after(LOST_SECONDS, lambda: self._lose(host, "no heartbeat"))
-        self.after(seconds, lambda: self._thaw(host, frozen))
+        self.cluster.after(seconds, lambda: self._thaw(agent, frozen))
+        if not with_workers and seconds > SUPERVISOR_SECONDS:
+            self.cluster.after(SUPERVISOR_SECONDS, lambda: self._end_workers(agent))
 
-    def _thaw(self, host: SimHost, frozen: Sequence[Process]) -> None:
-        host.agent_frozen = False
+    def _end_workers(self, agent: Agent | None) -> None:
+        """End the workers of a frozen agent, as their zygote does."""
+        if self.agent is agent:
+            for process in list(self.processes.values()):
+                process.end("its agent is frozen")
+
+    def _thaw(self, agent: Agent | None, frozen: Sequence[Process]) -> None:
+        if self.agent is agent:
+            self.frozen = False
         for process in frozen:
             process.frozen = False
-        if host.alive and not host.member:  # its workers run until the agent has read that it was dropped
-            self.after(2 * SLICE_SECONDS, lambda: self.kill_agent(host))
-        outbox, host.outbox = host.outbox, []
-        for action in outbox:
-            action()
 
-    def freeze_worker(self, worker_id: WorkerId, seconds: float) -> None:
-        process = self.processes.get(worker_id)
-        if process is not None and not process.frozen:
-            process.frozen = True
-            self.after(seconds, lambda: setattr(process, "frozen", process.host.agent_frozen))
 
-    def _lose(self, host: SimHost, reason: str) -> None:
-        if not host.member or self.hosts.get(host.name) is not host:
-            return
-        host.member = False
-        self._events.append(HostEvent(f"host {host.name} is lost: {reason}"))
-        for worker_id, home in [(w, self._homes.get((w.group, w.index))) for w in self._meters]:
-            started = worker_id not in self._waiting
-            if home == host.name and started and self._is_newest(worker_id):
-                self._died(worker_id, f"its host {host.name} is lost", blameless=True)
-                self._homes.pop((worker_id.group, worker_id.index), None)
+class Cluster:
+    """Machines on a virtual clock. `run` is what passes while the controller waits."""
 
-    def _is_newest(self, worker_id: WorkerId) -> bool:
-        same = [w for w in self._meters if (w.group, w.index) == (worker_id.group, worker_id.index)]
-        return max(same, key=lambda w: w.incarnation) == worker_id
+    def __init__(self, clock: ManualClock, cpus: Mapping[str, float], configs: Mapping[str, WorkerConfig], seed: int):
+        self.clock = clock
+        self.random = random.Random(seed)
+        self.network = Network(clock, self.random)
+        self.configs = configs
+        self.machines = {name: Machine(self, name, number) for name, number in cpus.items()}
+        self.crashes: list[str] = []
+        """Tracebacks of workers that raised an error."""
+        self.slice = FINE_SECONDS
+        self.on_step: Callable[[], None] = lambda: None
+        self._ranks: dict[tuple[str, int], RankGroup] = {}
+        self._agenda: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = itertools.count()
 
-    def _join(self, name: str) -> None:
-        old = self.hosts[name]
-        if old.member:  # the controller has not noticed yet: the new agent replaces the old one
-            self._lose(old, "another agent joined")
-        self._retired.append(old)
-        self.hosts[name] = SimHost(name, self.policies)
+    def after(self, seconds: float, action: Callable[[], None]) -> None:
+        heapq.heappush(self._agenda, (self.clock.now() + seconds, next(self._order), action))
+
+    def processes(self) -> list[Process]:
+        return [process for machine in self.machines.values() for process in machine.processes.values()]
+
+    def run(self, seconds: float) -> None:
+        """Let every process except the controller run for some time."""
+        until = self.clock.now() + seconds
+        while self.clock.now() < until - 1e-9:
+            self.clock.advance(self.slice)
+            now = self.clock.now()
+            while self._agenda and self._agenda[0][0] <= now:
+                heapq.heappop(self._agenda)[2]()
+            polled: list[Machine | Process] = [*self.machines.values(), *self.processes()]
+            self.random.shuffle(polled)
+            for one in polled:
+                one.poll(now)
+            self.on_step()
+
+    def _wait(self, seconds: float) -> range:
+        self.run(seconds)
+        return range(len(self.network.ends))  # as if every channel were ready
+
+    def rank_group(self, worker_id: WorkerId, size: int) -> RankGroup:
+        return self._ranks.setdefault((worker_id.group, worker_id.incarnation), RankGroup(size))
+
+    @contextmanager
+    def in_place_of_the_system(self) -> Iterator[None]:
+        """Replace the clock, sockets, child processes and wait sets that agents and the controller use."""
+        clock = self.clock
+        wait_set = type("WaitSet", (NoWaitSet,), {"wait": lambda _, timeout: self._wait(timeout)})
+        seams: list[tuple[Any, str, Any]] = [
+            (time, "monotonic", clock.now),
+            (time, "monotonic_ns", lambda: int(clock.now() * 1e9)),
+            (time, "time", clock.wall),
+            (time, "time_ns", lambda: int(clock.wall() * 1e9)),
+            (srl.base.meter, "monotonic_ns", lambda: int(clock.now() * 1e9)),
+            (meters_module, "MAX_WORKERS", MAX_WORKERS),
+            (messages_module, "HEARTBEAT_SECONDS", HEARTBEAT_SECONDS),
+            (connections_module, "HEARTBEAT_SECONDS", HEARTBEAT_SECONDS),
+            (connections_module, "WaitSet", wait_set),
+            (connections_module, "peer_activity", self.network.peer_activity),
+            (connection_module, "peer_activity", self.network.peer_activity),
+            (agent_module, "WaitSet", NoWaitSet),
+            (agent_module, "make_runtime", lambda run: NoDirectory("/nonexistent")),
+            (agent_module, "LogUpload", lambda *_: NoLogs),
+            (agent_module, "TcpTransport", lambda secret, run, bind, **_: self.machines[bind].transport),
+            (scheduler_module, "to_data", lambda config: None),  # workers are built from `configs`
+            (agent_module, "ProcessScheduler", self._processes),
+        ]
+        before = [(module, name, getattr(module, name)) for module, name, _ in seams]
+        try:
+            for module, name, replacement in seams:
+                setattr(module, name, replacement)
+            yield
+        finally:
+            for module, name, original in before:
+                setattr(module, name, original)
+
+    def _processes(self, run: str, memory: Any, runtime: Path, logs: LogStore, *rest: Any) -> SimProcesses:
+        network = rest[-1]
+        return SimProcesses(self, self.machines[network.bind], memory)
 
     def close(self) -> None:
-        for process in list(self.processes.values()):
-            process.worker.close()
-        self.processes.clear()
-        for context in self._contexts:
-            context.wait_set.close()
-        for host in (*self.hosts.values(), *self._retired):
-            host.close()
-        for snapshot in self.replicas.values():
-            snapshot.memory.close()
-
-
-@dataclass
-class _Sender:
-    """Sends the reports of a worker through its agent to the controller."""
-
-    scheduler: SimScheduler
-    worker_id: WorkerId
-    host: SimHost
-
-    def __call__(self, message: Any) -> None:
-        event = WorkerMessage(self.worker_id, message)
-        self.scheduler._by_agent(self.host, lambda: self.scheduler.receive(self.host, event))
+        for machine in self.machines.values():
+            machine._end_agent(0.0)

@@ -1,23 +1,34 @@
-"""A network between simulated hosts: channels that delay, queue, lose and close as TCP connections do."""
+"""A network between simulated hosts: connections that delay, queue, lose and close as TCP connections do.
+
+Messages of one connection arrive in order, once, or not at all: TCP promises that. Messages of different connections
+overtake each other. A connection that breaks loses what has not arrived, one of its ends may not notice for a while,
+and what was sent on it may be sent again on the next one.
+"""
 
 from __future__ import annotations
 
 import math
 import os
-from collections import deque
-from collections.abc import Sequence
+import random
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from srl.api.transport import ChannelClosed, Message
+from srl.api.transport import ChannelClosed, Message, PeerUnresponsive
 from srl.base.shared_memory import Memory
 from srl.base.tree import Array
-from srl.base.wire import Codec
+from srl.parameters.relay import Newest
+from srl.schedulers.hosts.messages import CommittedState
+from srl.transports.tcp_channel import DEAD_AFTER, PeerActivity
 from support.manual_clock import ManualClock
 
 PREFIX = "sim:"
-UNRESPONSIVE_SECONDS = 5.0
-"""Time after which a channel to a host without power is closed."""
+MESSAGE_BYTES = 100
+LARGE_BYTES = {CommittedState: 100_000, Newest: 100_000}
+"""Sizes on a link of messages that carry states and parameters, whose arrays are larger in a real run."""
+Wake = Callable[[float], None]
+"""Callback with the time of the next arrival. An idle process need not be polled before that time."""
 
 
 @dataclass
@@ -29,6 +40,7 @@ class Link:
     """Bytes per second."""
     free_at: float = 0.0
     """Time at which everything sent so far has left."""
+    cut_until: float = 0.0
 
 
 @dataclass
@@ -36,120 +48,169 @@ class Network:
     """Arrival times of everything that is sent, and the listeners of all hosts."""
 
     clock: ManualClock
+    random: random.Random
     links: dict[tuple[str, str], Link] = field(default_factory=dict)
     listeners: dict[str, SimListener] = field(default_factory=dict)
     channels: dict[str, list[SimChannel]] = field(default_factory=dict)
     """Host -> its open channel ends."""
-    _codecs: dict[Any, Codec] = field(default_factory=dict)
+    ends: list[SimChannel] = field(default_factory=list)
+    """All channel ends, by their descriptor."""
 
     def link(self, source: str, target: str) -> Link:
-        return self.links.setdefault((source, target), Link())
+        found = self.links.get((source, target))
+        if found is None:
+            found = self.links[(source, target)] = Link()
+        return found
 
     def arrival(self, source: str, target: str, num_bytes: int = 0) -> float:
         """Send bytes from one host to another, and return the time of their arrival."""
         now = self.clock.now()
         if source == target:
             return now
-        link = self.link(source, target)
-        link.free_at = max(now, link.free_at) + num_bytes / link.rate
-        return link.free_at + link.latency
+        link = self.links.get((source, target)) or self.link(source, target)
+        link.free_at = max(now, link.free_at, link.cut_until) + num_bytes / link.rate
+        # Each connection has its own path and its own retransmissions, so that connections overtake each other.
+        return link.free_at + link.latency * (0.5 + self.random.random())
 
-    def cut(self, one: str, other: str, seconds: float) -> None:
-        """Deliver nothing between two hosts for some time. Channels stay open if it is shorter than their timeout."""
-        until = self.clock.now() + seconds
-        for pair in ((one, other), (other, one)):
-            self.link(*pair).free_at = max(self.link(*pair).free_at, until)
-        for channel in self.channels.get(one, ()):
-            if channel.peer_host == other and seconds > UNRESPONSIVE_SECONDS:
+    def cut(self, source: str, target: str, seconds: float) -> None:
+        """Deliver nothing from one host to another for some time. Connections break if that is longer than their
+        timeout, in both directions: nothing is acknowledged."""
+        now = self.clock.now()
+        link = self.link(source, target)
+        link.cut_until = max(link.cut_until, now + seconds)
+        if seconds > DEAD_AFTER:
+            for channel in self._between(source, target):
                 for end in (channel, channel.other):
-                    end.expect_close(self.clock.now() + UNRESPONSIVE_SECONDS)
+                    end.expect_close(now + DEAD_AFTER, unresponsive=True)
+
+    def reset(self, one: str, other: str, half_open: bool) -> None:
+        """Break all connections between two hosts, as a firewall that forgets them does. What is on its way is lost.
+        With `half_open`, the other host notices only after a timeout."""
+        for channel in self._between(one, other):
+            for end in (channel, channel.other):
+                end.lose_inbox()
+            channel.expect_close(self.clock.now())
+            channel.other.expect_close(self.clock.now() + (DEAD_AFTER if half_open else 0.0), unresponsive=half_open)
+
+    def _between(self, one: str, other: str) -> list[SimChannel]:
+        return [channel for channel in self.channels.get(one, ()) if channel.peer_host == other]
 
     def power_off(self, host: str) -> None:
-        """Let a host vanish without a word: nothing is closed, and its peers find out by a timeout."""
+        """Let a host vanish: nothing is closed, and its peers find out by a timeout."""
         for address in [address for address in self.listeners if address.startswith(f"{PREFIX}{host}/")]:
             del self.listeners[address]
         for channel in self.channels.pop(host, []):
             channel.closed = True
-            channel.other.expect_close(self.clock.now() + UNRESPONSIVE_SECONDS)
+            channel.lose_inbox()
+            channel.other.expect_close(self.clock.now() + DEAD_AFTER, unresponsive=True)
 
-    def codec(self, messages: Any) -> Codec:
-        if messages not in self._codecs:
-            self._codecs[messages] = Codec(messages)
-        return self._codecs[messages]
+    def peer_activity(self, descriptor: int) -> PeerActivity:
+        """Return what the kernel knows about the other end of a channel, also if its process is frozen."""
+        return self.ends[descriptor].peer_activity()
+
+    def reachable(self, one: str, other: str) -> bool:
+        now = self.clock.now()
+        return one == other or max(self.link(one, other).cut_until, self.link(other, one).cut_until) <= now
 
 
 class SimChannel:
-    """One end of a channel. Hosts are single machines: within one, memory is shared."""
+    """One end of a channel. Workers of one host share memory."""
 
     other: SimChannel
 
-    def __init__(self, network: Network, codec: Codec, host: str, peer_host: str, peer: str) -> None:
+    def __init__(self, network: Network, host: str, peer_host: str, peer: str, wake: Wake) -> None:
         self._network = network
-        self._codec = codec
+        self._clock = network.clock
+        self._wake = wake
         self.host = host
         self.peer_host = peer_host
         self.peer = peer
         self.shares_memory = host == peer_host
         self.closed = False
         self._close_at = math.inf
-        self._inbox: deque[tuple[float, bytes, Memory | None]] = deque()
+        self._kind = ChannelClosed
+        self._last_arrival = 0.0
+        self._last_data = network.clock.now()
+        self._inbox: deque[tuple[float, Message, list[Array], Memory | None]] = deque()
+        self._descriptor = len(network.ends)
+        network.ends.append(self)
         network.channels.setdefault(host, []).append(self)
 
     def send(self, message: Message, arrays: Sequence[Array] = (), memory: Memory | None = None) -> None:
-        self._check()
-        frame = b"".join(self._codec.encode(message, arrays))
-        if self.other.closed:
+        if self.closed or self._close_at <= self._clock.now():
+            raise self._kind(f"{self.peer} is closed")
+        other = self.other
+        if other.closed or other._close_at <= self._clock.now():
             return  # lost: the news that the other end is closed has not arrived
+        copies = [array.copy() for array in arrays]
         given = None if memory is None else Memory.from_fd(os.dup(memory.fd))
-        self.other._inbox.append((self._network.arrival(self.host, self.peer_host, len(frame)), frame, given))
+        num_bytes = LARGE_BYTES.get(type(message), MESSAGE_BYTES)
+        arrival = max(self._last_arrival, self._network.arrival(self.host, self.peer_host, num_bytes))
+        self._last_arrival = arrival
+        other._inbox.append((arrival, message, copies, given))
+        other._wake(arrival)
 
     def receive(self) -> tuple[Message, list[Array], Memory | None] | None:
+        now = self._clock.now()
         if self.closed:
             raise ChannelClosed(f"{self.peer} is closed")
-        if self._inbox and self._inbox[0][0] <= self._network.clock.now():
-            _, frame, memory = self._inbox.popleft()
-            message, arrays = self._codec.decode(bytearray(frame))
-            return message, arrays, memory
-        self._check()
+        if self._inbox and self._inbox[0][0] <= now:
+            self._last_data = self._inbox[0][0]
+            return self._inbox.popleft()[1:]
+        if self._close_at <= now:
+            raise self._kind(f"{self.peer} is closed")
         return None
 
-    def _check(self) -> None:
-        if self.closed or self._close_at <= self._network.clock.now():
-            raise ChannelClosed(f"{self.peer} is closed")
-
     def flush(self) -> bool:
-        self._check()
-        return True
+        if self.closed:
+            raise ChannelClosed(f"{self.peer} is closed")
+        return True  # nothing waits to be sent, so that nothing is noticed
+
+    def peer_activity(self) -> PeerActivity:
+        now = self._clock.now()
+        arrived = max((arrival for arrival, *_ in self._inbox if arrival <= now), default=self._last_data)
+        alive = not self.other.closed and self._close_at == math.inf
+        return PeerActivity(now - arrived, alive and self._network.reachable(self.host, self.peer_host))
 
     def fileno(self) -> int:
-        return -1
+        return self._descriptor
 
-    def expect_close(self, at: float) -> None:
-        self._close_at = min(self._close_at, at)
+    def expect_close(self, at: float, unresponsive: bool = False) -> None:
+        """Close this end at a later time, unless it closes before."""
+        if at < self._close_at:
+            self._wake(at)
+            self._close_at = at
+            self._kind = PeerUnresponsive if unresponsive else ChannelClosed
+
+    def lose_inbox(self) -> None:
+        for _, _, _, memory in self._inbox:
+            if memory is not None:
+                memory.close()
+        self._inbox.clear()
 
     def close(self) -> None:
         if not self.closed:
             self.closed = True
-            self.other.expect_close(self._network.arrival(self.host, self.peer_host))
-        for _, _, memory in self._inbox:
-            if memory is not None:
-                memory.close()
-        self._inbox.clear()
-        if self in self._network.channels.get(self.host, ()):
+            arrival = self._network.arrival(self.host, self.peer_host)
+            self.other.expect_close(max(self._last_arrival, arrival))
             self._network.channels[self.host].remove(self)
+        self.lose_inbox()
 
 
 class SimListener:
-    def __init__(self, network: Network, host: str, name: str, messages: Any) -> None:
+    def __init__(self, network: Network, host: str, name: str, wake: Wake) -> None:
         self._network = network
+        self.wake = wake
         self.host = host
-        self.messages = messages
         self.address = f"{PREFIX}{host}/{name}"
+        self.refused: Counter[str] = Counter()
         self._waiting: deque[tuple[float, SimChannel]] = deque()
         network.listeners[self.address] = self
 
     def offer(self, channel: SimChannel) -> None:
-        self._waiting.append((self._network.arrival(channel.peer_host, self.host), channel))
+        arrival = self._network.arrival(channel.peer_host, self.host)
+        self._waiting.append((arrival, channel))
+        self.wake(arrival)
 
     def accept(self) -> SimChannel | None:
         if self._waiting and self._waiting[0][0] <= self._network.clock.now():
@@ -172,17 +233,20 @@ class SimTransport:
 
     network: Network
     host: str
+    wake: Wake = lambda time: None
 
     def listen(self, name: str, messages: Any) -> SimListener:
-        return SimListener(self.network, self.host, name, messages)
+        return SimListener(self.network, self.host, name, self.wake)
 
     def connect(self, address: str, messages: Any) -> SimChannel:
-        listener = self.network.listeners.get(address)
+        network, listener = self.network, self.network.listeners.get(address)
+        host = address.removeprefix(PREFIX).partition("/")[0]
+        if not network.reachable(self.host, host):
+            raise PeerUnresponsive(f"{host} does not answer")
         if listener is None:
             raise ChannelClosed(f"nothing listens at {address}")
-        network = self.network
-        near = SimChannel(network, network.codec(messages), self.host, listener.host, address)
-        far = SimChannel(network, network.codec(listener.messages), listener.host, self.host, f"client of {address}")
+        near = SimChannel(network, self.host, listener.host, address, self.wake)
+        far = SimChannel(network, listener.host, self.host, f"client of {address}", listener.wake)
         near.other, far.other = far, near
         listener.offer(far)
         return near

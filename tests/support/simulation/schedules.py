@@ -3,99 +3,52 @@
 from __future__ import annotations
 
 import random
-import zlib
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from srl.api.block import BlockSpec
-from srl.api.control import UpdateRecord
-from srl.api.experiment import Experiment, RestartRule, WorkerGroup
-from srl.api.lanes import Lanes, LanesConfig, LaneSpec, TeamSpec, TimeStep
-from srl.api.spaces import Box, Discrete, Space, array_spec
-from srl.api.trainer import Trainer, TrainResult, Trajectory
-from srl.base.tree import Array, Tree
-from srl.controller.controller import Controller
+from srl.api.control import JournalEntry, UpdateRecord
+from srl.api.parameters import ParameterStore
+from srl.base.tree import Array
+from srl.controller.controller import Controller, Report
+from srl.controller.takeover import ControllerState
+from srl.schedulers.agent.uploads import LogUpload
+from srl.schedulers.hosts.engine import Engine
+from srl.schedulers.hosts.host_loss import HOLD_SECONDS
+from srl.schedulers.hosts.messages import AGENT_TIMEOUT, FROZEN_TIMEOUT, AgentSettings, Messages
+from srl.schedulers.hosts.scheduler import HostsScheduler
+from srl.schedulers.local.run_memory import RunMemory
 from srl.storage.update_journal import check
-from srl.streams.push import PushStream
-from srl.streams.request import RequestStream
-from srl.workers.actor.worker import ActorConfig
-from srl.workers.policy import PolicyWorkerConfig
-from srl.workers.role import Role
-from srl.workers.trainer.worker import TrainerWorkerConfig
-from support.counting import CountingConfig, CountingTrainer
+from srl.transports.join_ticket import JoinFile, JoinTicket
 from support.manual_clock import ManualClock
-from support.simulation.cluster import SimScheduler
-from support.simulation.hosts import SimHost
+from support.simulation.cluster import (
+    AGENTS,
+    COARSE_SECONDS,
+    CONTROLLER,
+    FINE_SECONDS,
+    RESTART_SECONDS,
+    Cluster,
+    Machine,
+)
+from support.simulation.experiments import random_experiment
+from support.simulation.network import SimTransport
 
-POLICY = "policy"
-START_LIMIT = 30.0
+START_LIMIT = 60.0  # one actor that waits 0.6 s for each decision of two policies needs 32 s
 RECOVERY_LIMIT = 20.0
-"""Virtual seconds within which an update must follow once the last fault is over and every loss was declared."""
-SPACES = (Box((1,)), Discrete(2))
-SPEC = LaneSpec("counter", 1, (TeamSpec("agent", ("agent",), *SPACES),))
-
-
-class CounterLanes(Lanes):
-    """An environment that counts its steps; every episode has seven."""
-
-    def __init__(self, num_copies: int) -> None:
-        self.spec = LaneSpec(SPEC.environment, num_copies, SPEC.teams)
-        self._step = 0
-        self._yes, self._no = np.ones(num_copies, bool), np.zeros(num_copies, bool)
-        self._reward = np.zeros(num_copies, np.float32)
-
-    def reset(self, seed: int) -> tuple[TimeStep, ...]:
-        self._step = 0
-        return self._result(first=True)
-
-    def step(self, actions: tuple[Tree, ...]) -> tuple[TimeStep, ...]:
-        self._step = (self._step + 1) % 8
-        return self._result(first=self._step == 0)
-
-    def _result(self, first: bool) -> tuple[TimeStep, ...]:
-        observation = np.full((len(self._yes), 1), self._step, np.float32)
-        ended = self._yes if self._step == 7 else self._no
-        return (TimeStep(observation, self._reward, ended, self._no, ~ended, self._yes if first else self._no),)
-
-    def close(self) -> None:
-        """Nothing is held."""
-
-
-@dataclass(frozen=True)
-class CounterConfig(LanesConfig):
-    def build(self, num_copies: int) -> Lanes:
-        return CounterLanes(num_copies)
-
-
-class ChainTrainer(CountingTrainer):
-    """A trainer whose parameters depend on every batch so far, so that an update that is computed again differs."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._chain = 0
-
-    def step(self, batch: Trajectory, progress: float) -> TrainResult:
-        for array in (batch.decision["action"], batch.version):
-            self._chain = zlib.crc32(np.ascontiguousarray(array).data, self._chain)
-        return super().step(batch, progress)
-
-    def parameters(self) -> Array:
-        return np.array([self._counters[1], self._chain >> 16, self._chain & 0xFFFF], np.float32)
-
-    def state(self) -> Mapping[str, Array]:
-        return {**super().state(), "chain": np.array(self._chain)}
-
-    def restore(self, state: Mapping[str, Array]) -> None:
-        super().restore(state)
-        self._chain = int(state["chain"])
-
-
-@dataclass(frozen=True)
-class ChainConfig(CountingConfig):
-    def build_trainer(self, observation: Space, action: Space, seed: int) -> Trainer:
-        return ChainTrainer()
+"""Virtual seconds within which updates must follow once the last fault is over and every loss was declared."""
+REPORT_LIMIT = 5.0
+DECLARED, FROZEN = AGENT_TIMEOUT + 1.0, FROZEN_TIMEOUT + 1.0
+"""Virtual seconds after which a host that does not answer, or one that is frozen, has been declared lost."""
+RECORD_SECONDS = 1.0
+CHECK_SECONDS = 0.5  # between looks for stuck workers; longer than in a real run, because they cost time
+CHECKPOINT_SECONDS = 2.0
+HEADLESS_SECONDS = 60.0
+TAKEOVER_SECONDS = 10.0
+WORKER_FAULTS = ("kill", "freeze")
+HOST_FAULTS = ("agent", "power", "stop-agent", "stop-host")
+NETWORK_FAULTS = ("cut", "one-way", "reset", "half-open", "slow")
+CONTROLLER_FAULTS = ("stop-controller", "kill-controller")
+CLOSE_SECONDS = 1.0  # time after a fault during which processes are polled often
+SHORT, FOREVER = (0.3, 1.0, 3.0), 1000.0
 
 
 @dataclass
@@ -110,26 +63,33 @@ class Violation(Exception):
         return f"seed {self.seed}: {self.what}\n  " + "\n  ".join(self.log)
 
 
-def experiment(random: random.Random) -> Experiment:
-    """Return a small graph with a random number of actors, batch, lag and place of inference."""
-    algorithm = ChainConfig()
-    horizon, lanes = random.choice((1, 2, 4)), random.choice((1, 2))
-    max_lag, batch_blocks = random.choice((0, 1, 2)), random.choice((1, 2, 3))
-    block = BlockSpec(horizon, lanes, array_spec(SPACES[0]), algorithm.decision_spec(*SPACES))
-    samples = PushStream("samples", block, batch_blocks, capacity=batch_blocks, max_lag=max_lag)
-    requests = RequestStream("decisions", block) if random.random() < 0.5 else None
-    role = Role(POLICY, algorithm, *SPACES, samples, requests)
-    actors = ActorConfig(CounterConfig(), SPEC, (role,), lanes, ring=random.choice((1, 2)))
-    trainer = TrainerWorkerConfig(POLICY, algorithm, *SPACES, samples, 10**9, 0, journal=True)
-    forever = RestartRule(max_failures=1000)
-    groups = [
-        WorkerGroup("trainers", trainer, 1, restart=forever),
-        WorkerGroup("actors", actors, random.randint(1, 3), restart=forever),
-    ]
-    if requests is not None:
-        config = PolicyWorkerConfig(POLICY, algorithm, *SPACES, requests)
-        groups.append(WorkerGroup("policies", config, random.randint(1, 2), restart=forever))
-    return Experiment("simulated", 1, tuple(groups), (POLICY,), (POLICY,), target_steps=10**9, max_lag=max_lag)
+class NoEngine(Engine):
+    """Machines join by themselves."""
+
+    def start(self, new_ticket: Callable[[], JoinTicket]) -> None: ...
+
+    def poll(self) -> str | None:
+        return None
+
+    def start_failed(self) -> bool:
+        return False
+
+    def hint(self) -> str:
+        return ""
+
+    def close(self) -> None: ...
+
+
+class NoJoinFile(JoinFile):
+    """The join file of a run whose machines need none."""
+
+    proof_of_hosts = b""
+
+    def __init__(self) -> None: ...
+
+    def renew(self) -> None: ...
+
+    def remove(self) -> None: ...
 
 
 class Simulation:
@@ -139,22 +99,100 @@ class Simulation:
         self.seed = seed
         self.random = random.Random(seed)
         self.clock = ManualClock()
-        self.experiment = experiment(self.random)
+        self.experiment = random_experiment(self.random)
+        self.policies = self.experiment.policies
+        num_workers = sum(group.count for group in self.experiment.groups)
         hosts = [f"h{index}" for index in range(self.random.randint(1, 3))]
-        self.scheduler = SimScheduler(self.clock, hosts, (POLICY,), seed)
+        spare = self.random.choice((0, 1, num_workers))
+        cpus = {host: float(-(-num_workers // len(hosts)) + spare) for host in hosts}
+        configs = {group.name: group.config for group in self.experiment.groups}
+        self.cluster = Cluster(self.clock, cpus, configs, seed)
+        for source in (CONTROLLER, *hosts):
+            for target in (CONTROLLER, *hosts):
+                self.cluster.network.link(source, target).latency = self.random.choice((0.001, 0.001, 0.05, 0.3))
+        self.cluster.on_step = self._check_step
         self.log: list[str] = []
-        self.entries: list[UpdateRecord] = []
-        self._known: set[tuple[int, str]] = set()
-        self.controller = Controller(
-            self.experiment, self.scheduler, "", clock=self.clock, on_update=self._note, began=self.clock.wall()
-        )
-        self._last_durable = -1
+        self.entries: list[JournalEntry] = []
+        self._recorded: dict[str, list[int]] = {}  # policy -> updates in the record of the run
+        self._reported: set[tuple[str, int, int, str]] = set()
+        self._durable: dict[str, tuple[int, bytes]] = {}  # policy -> newest durable version and its parameters
+        self._history: dict[tuple[str, int], bytes] = {}  # parameters of every version that was durable
+        self._seen: dict[ParameterStore, int] = {}  # the version checked last
+        self._recorded_at = self._saved_at = 0.0
+        self._state: ControllerState | None = None
+        self._checkpoints: dict[str, tuple[int, dict[str, Array], dict[str, object]]] = {}
+        self._losses = 0
+        self._away = False  # whether a host does not come back
 
-    def _note(self, entry: UpdateRecord) -> None:
-        key = entry.update, entry.digest
-        if key not in self._known:
-            self._known.add(key)
+    # The controller
+
+    def _start_controller(self, takeover: ControllerState | None = None) -> None:
+        self.memory = RunMemory.create(self.policies)
+        for policy, committed in self._checkpoints.items():
+            self.memory.commits[policy].write(*committed)
+        listener = SimTransport(self.cluster.network, CONTROLLER).listen(AGENTS, Messages)
+        settings = AgentSettings("simulated", b"", headless=HEADLESS_SECONDS)
+        reports = None if takeover is None else takeover.cluster.reports
+        num_hosts, logs = len(self.cluster.machines), LogUpload("")
+        self.scheduler = HostsScheduler(
+            settings, self.memory, listener, NoJoinFile(), NoEngine(), num_hosts, logs, takeover=reports
+        )
+        began = self.clock.wall()
+        self.controller = Controller(
+            self.experiment,
+            self.scheduler,
+            "",
+            clock=self.clock,
+            on_journal=self._note,
+            on_report=self._record,
+            began=began,
+        )
+        self.controller.records.last = {policy: updates[-1] for policy, updates in self._recorded.items()}
+        self.controller._report.seconds = 1e9  # statuses are for display only
+        self.controller._check.seconds = CHECK_SECONDS
+        if takeover is None:
+            self.controller.start()
+        else:
+            self.controller.take_over(takeover, TAKEOVER_SECONDS)
+
+    def _end_controller(self) -> None:
+        """End the controller's process: the kernel closes its connections."""
+        agents = self.scheduler._agents
+        agents._listener.close()
+        channels = [channel for channel, _ in agents._connecting.values()]
+        for channel in (*channels, *(channel for channel, _, _ in agents._waiting)):
+            channel.close()
+        for host in agents.hosts.values():
+            host.channel.close()
+        self.scheduler._archive.close()
+        self.memory.close()
+
+    def _note(self, entry: JournalEntry) -> None:
+        key = entry.policy, entry.rank, entry.update, entry.digest
+        if key not in self._reported:
+            self._reported.add(key)
             self.entries.append(entry)
+
+    def _record(self, report: Report) -> None:
+        if isinstance(report, UpdateRecord):
+            self._recorded.setdefault(report.policy, []).append(report.update)
+
+    def tick(self) -> None:
+        if not self.controller.tick():
+            self.fail(f"the run ended: {self.controller.state}, {self.controller.reason}")
+        self._check_durable()
+        now = self.clock.now()
+        if now - self._recorded_at >= RECORD_SECONDS:
+            self._recorded_at = now
+            self._state = self.controller.takeover_state()
+            assert self._state is not None
+            self.scheduler.takeover_recorded(self._state.cluster)
+        if now - self._saved_at >= CHECKPOINT_SECONDS:
+            self._saved_at = now
+            found = {policy: self.memory.commits[policy].read() for policy in self.policies}
+            self._checkpoints = {policy: committed for policy, committed in found.items() if committed is not None}
+
+    # Invariants
 
     def say(self, text: str) -> None:
         self.log.append(f"{self.clock.now():7.2f} {text}")
@@ -162,88 +200,217 @@ class Simulation:
     def fail(self, what: str) -> None:
         raise Violation(self.seed, what, [*self.log, *self.controller.status().messages])
 
-    @property
-    def durable(self) -> int:
-        """Newest version that survives the loss of any host."""
-        return self.scheduler.replicas[POLICY].version
+    def durable(self, policy: str) -> int:
+        """Return the newest version that survives the loss of any host."""
+        return self._durable.get(policy, (-1, b""))[0]
 
-    def tick(self) -> None:
-        if not self.controller.tick():
-            self.fail(f"the run ended: {self.controller.state}, {self.controller.reason}")
-        if self.durable < self._last_durable:
-            self.fail(f"version {self._last_durable} was durable, and now {self.durable} is the newest")
-        self._last_durable = self.durable
-        if self.scheduler.crashes:
-            self.fail(f"a worker crashed: {self.scheduler.crashes[0]}")
+    @property
+    def num_updates(self) -> int:
+        return sum(max(0, self.durable(policy)) for policy in self.policies)
+
+    def _check_durable(self) -> None:
+        """Check that the controller's copies only become newer. Versions that were durable stay known."""
+        for policy in self.policies:
+            version = self.memory.commits[policy].version
+            before = self.durable(policy)
+            if version == before:
+                continue
+            if version < before:
+                self.fail(f"version {before} of {policy} was durable, and now {version} is the newest")
+            committed = self.memory.commits[policy].read()
+            assert committed is not None
+            parameters = committed[1]["parameters"].tobytes()
+            self._durable[policy] = committed[0], parameters
+            self._history[(policy, committed[0])] = parameters
+
+    def _check_step(self) -> None:
+        """Check what each host's store holds: versions only grow, and durable ones are the same everywhere."""
+        if self.cluster.crashes:
+            self.fail(f"a worker crashed: {self.cluster.crashes[0]}")
+        for machine in self.cluster.machines.values():
+            if machine.agent is None:
+                continue
+            for policy, store in machine.agent._memory.parameters.items():
+                version, before = store.version, self._seen.get(store, -1)
+                if version == before:
+                    continue
+                if version < before:
+                    self.fail(f"{machine.name} had version {before} of {policy}, and now {version}")
+                self._seen[store] = version
+                known = self._history.get((policy, version))
+                pulled = store.pull()
+                if (
+                    known is not None
+                    and pulled is not None
+                    and pulled[1].tobytes() != known
+                    and self._is_member(machine)
+                ):
+                    self.fail(f"{machine.name} has other parameters for version {version} of {policy}")
+
+    def _is_member(self, machine: Machine) -> bool:
+        agent = machine.agent
+        return agent is not None and agent.host in self.scheduler._agents.hosts
+
+    def _check_journal(self) -> None:
+        """Check that every update was done once, with samples used once and in time, and that none was lost."""
+        wanted = {(policy, number) for policy in self.policies for number in range(1, self.durable(policy) + 1)}
+        until, checked = self.clock.now() + REPORT_LIMIT, 0
+        while True:
+            wanted.difference_update((entry.policy, entry.update) for entry in self.entries[checked:] if not entry.rank)
+            checked = len(self.entries)
+            if not wanted:
+                break
+            if self.clock.now() > until:
+                self.fail(f"an update is not in the journal: {min(wanted)}")
+            self.tick()
+        if errors := check(self.entries, self.experiment.max_lag):
+            self.fail(f"the journal is wrong: {errors[0]}")
+        for policy in self.policies:
+            updates = [entry.update for entry in self.entries if (entry.policy, entry.rank) == (policy, 0)]
+            recorded, waiting = self._recorded.get(policy, []), self.controller.records.num_waiting(policy)
+            if recorded != updates[: len(recorded)] or len(updates) > len(recorded) + waiting:
+                self.fail(f"the record of {policy} has the updates {recorded}, made were {updates}")
+
+    # Time
 
     def advance(self, seconds: float) -> None:
-        until = self.clock.now() + seconds
-        while self.clock.now() < until:
+        began = self.clock.now()
+        while self.clock.now() < began + seconds:
+            self.cluster.slice = FINE_SECONDS if self.clock.now() - began < CLOSE_SECONDS else COARSE_SECONDS
             self.tick()
+        self.cluster.slice = FINE_SECONDS
+
+    def freeze(self, seconds: float) -> None:
+        """Let time pass without the controller."""
+        self.cluster.run(min(seconds, CLOSE_SECONDS))
+        self.cluster.slice = COARSE_SECONDS
+        self.cluster.run(seconds - min(seconds, CLOSE_SECONDS))
+        self.cluster.slice = FINE_SECONDS
 
     def progress(self, limit: float, what: str) -> None:
-        """Wait for two durable updates."""
-        goal, until = self.durable + 2, self.clock.now() + limit
-        while self.durable < goal:
+        """Wait for two durable updates of every policy."""
+        goals = {policy: self.durable(policy) + 2 for policy in self.policies}
+        until = self.clock.now() + limit
+        while any(self.durable(policy) < goal for policy, goal in goals.items()):
             if self.clock.now() > until:
                 self.fail(f"no update within {limit:g} s {what}")
             self.tick()
 
+    # Faults
+
     def fault(self) -> float:
         """Inject a random fault now. Return the time at which it is over, losses of hosts included."""
-        draw, scheduler = self.random, self.scheduler
-        host: SimHost = draw.choice(list(scheduler.hosts.values()))
-        worker = draw.choice(list(scheduler.processes)) if scheduler.processes else None
-        kind = draw.choice(("kill", "kill", "freeze", "agent", "power", "stop-agent", "stop-host", "cut", "slow"))
-        seconds = draw.choice((0.3, 1.0, 3.0, 7.0))
-        now = self.clock.now()
-        if kind in ("kill", "freeze"):
-            if worker is None:
-                return now
-            self.say(f"{kind} {worker.name} for {seconds:g} s")
-            if kind == "kill":
-                scheduler.end(worker, "killed by the schedule")
-                return now
-            scheduler.freeze_worker(worker, seconds)
-        elif kind == "agent":
-            self.say(f"kill the agent of {host.name}")
-            scheduler.kill_agent(host)
-            return now + 2.0
-        elif kind == "power":
-            self.say(f"{host.name} loses its power for {seconds:g} s")
-            scheduler.power_off(host, seconds)
-            return now + max(seconds, 5.0) + 2.0
-        elif kind in ("stop-agent", "stop-host"):
-            self.say(f"{kind} {host.name} for {seconds:g} s")
-            scheduler.freeze_agent(host, seconds, kind == "stop-host")
-            return now + seconds + 2.0
-        elif kind == "cut":
-            other = draw.choice(["controller", *scheduler.hosts])
-            if other != host.name and other != "controller":
-                self.say(f"cut {host.name} from {other} for {seconds:g} s")
-                scheduler.network.cut(host.name, other, seconds)
-        else:
-            rate = draw.choice((100_000.0, 300_000.0, 1e6, 1e8))
-            self.say(f"uplink of {host.name}: {rate:g} bytes/s")
-            for other in ("controller", *scheduler.hosts):
-                scheduler.network.link(host.name, other).rate = rate
+        draw = self.random
+        kind = draw.choice((*WORKER_FAULTS, *WORKER_FAULTS, *HOST_FAULTS, *NETWORK_FAULTS, *CONTROLLER_FAULTS))
+        if kind in WORKER_FAULTS:
+            return self._worker_fault(kind)
+        if kind in HOST_FAULTS:
+            return self._host_fault(kind)
+        if kind in NETWORK_FAULTS:
+            return self._network_fault(kind)
+        return self._controller_fault(kind)
+
+    def _worker_fault(self, kind: str) -> float:
+        processes, now = self.cluster.processes(), self.clock.now()
+        if not processes:
             return now
+        process, seconds = self.random.choice(processes), self.random.choice((*SHORT, 7.0))
+        if kind == "kill":
+            self.say(f"kill {process.worker_id.name} on {process.machine.name}")
+            process.end("killed by the schedule")
+            return now
+        self.say(f"stop {process.worker_id.name} on {process.machine.name} for {seconds:g} s")
+        process.frozen = True
+        self.cluster.after(seconds, lambda: setattr(process, "frozen", False))
         return now + seconds
+
+    def _host_fault(self, kind: str) -> float:
+        machine, now = self.random.choice(list(self.cluster.machines.values())), self.clock.now()
+        declared = FROZEN if kind.startswith("stop") else DECLARED
+        seconds = self.random.choice((*SHORT, declared, FOREVER))
+        if seconds == FOREVER and (self._away or len(self.cluster.machines) == 1):
+            seconds = declared  # at least one host stays
+        if kind == "agent":
+            self.say(f"kill the agent of {machine.name}")
+            machine.kill_agent()
+            self._losses += 1
+            return now + RESTART_SECONDS
+        self.say(f"{kind} {machine.name} for {seconds:g} s")
+        if kind == "power":
+            machine.power_off(seconds)
+        else:
+            machine.freeze(seconds, kind == "stop-host")
+        self._away |= seconds == FOREVER
+        self._losses += kind == "power" or seconds >= declared
+        return now + (declared if kind == "power" else min(seconds, declared))
+
+    def _network_fault(self, kind: str) -> float:
+        names = [CONTROLLER, *self.cluster.machines]
+        one, other = self.random.sample(names, 2)
+        seconds, network, now = self.random.choice((*SHORT, DECLARED)), self.cluster.network, self.clock.now()
+        involves_controller = CONTROLLER in (one, other)
+        if kind in ("cut", "one-way"):
+            self.say(f"{kind} {one} from {other} for {seconds:g} s")
+            network.cut(one, other, seconds)
+            if kind == "cut":
+                network.cut(other, one, seconds)
+            self._losses += involves_controller
+            return now + seconds + (DECLARED if involves_controller else 0.0)
+        if kind in ("reset", "half-open"):
+            self.say(f"{kind} the connections between {one} and {other}")
+            network.reset(one, other, kind == "half-open")
+            self._losses += involves_controller
+            return now + (DECLARED if kind == "half-open" else 0.0)
+        rate = self.random.choice((100_000.0, 300_000.0, 1e6, 1e8))
+        self.say(f"uplink of {one}: {rate:g} bytes/s")
+        for name in names:
+            network.link(one, name).rate = rate
+        return now
+
+    def _controller_fault(self, kind: str) -> float:
+        seconds = self.random.choice((*SHORT, DECLARED))
+        if kind == "stop-controller":
+            self.say(f"stop the controller for {seconds:g} s")
+            self.freeze(seconds)
+            return self.clock.now()
+        healthy = all(self._is_member(m) and not m.frozen for m in self.cluster.machines.values())
+        if self._state is None or self._losses or not healthy:
+            return self.clock.now()  # losing a trainer's host and the controller loses updates: decision 9
+        self.say(f"kill the controller; another one takes over after {seconds:g} s")
+        self._end_controller()
+        self.freeze(seconds)
+        self._durable.clear()
+        hosts = [machine.agent for machine in self.cluster.machines.values() if machine.agent is not None]
+        committed = {p: max(agent._memory.commits[p].version for agent in hosts) for p in self.policies}
+        self._start_controller(self._state)
+        self._wait_for(committed)
+        return self.clock.now()
+
+    def _wait_for(self, committed: dict[str, int]) -> None:
+        """Wait until the new controller has what its predecessor had, and what was committed without a controller,
+        which until then a lost host takes along (decision 9)."""
+        until = self.clock.now() + RECOVERY_LIMIT
+        while any(self.durable(policy) < version for policy, version in committed.items()):
+            if self.clock.now() > until:
+                self.fail(f"what was committed is not durable {RECOVERY_LIMIT:g} s after a takeover")
+            self.tick()
 
     def run(self) -> int:
         """Run the schedule; return the number of durable updates. Raises Violation."""
-        self.controller.start()
-        try:
-            self.progress(START_LIMIT, "after the start")
-            over = self.clock.now()
-            for _ in range(self.random.randint(1, 5)):
-                self.advance(self.random.choice((0.0, 0.2, 1.0, 2.5)))
-                over = max(over, self.fault())
-            self.advance(max(0.0, over - self.clock.now()))
-            self.say("the last fault is over")
-            self.progress(RECOVERY_LIMIT, "after the last fault was over")
-            if errors := check(self.entries, self.experiment.max_lag):
-                self.fail(f"the journal is wrong: {errors[0]}")
-        finally:
-            self.scheduler.close()
-        return self.durable
+        with self.cluster.in_place_of_the_system():
+            try:
+                self._start_controller()
+                self.progress(START_LIMIT, "after the start")
+                over = undisturbed = self.clock.now()  # some graphs need seconds for an update, more with other links
+                for _ in range(self.random.randint(1, 5)):
+                    self.advance(self.random.choice((0.0, 0.2, 1.0, 2.5)))
+                    over = max(over, self.fault())
+                self.advance(max(0.0, over - self.clock.now()))
+                self.say("the last fault is over")
+                hold = HOLD_SECONDS if self._losses > 1 else 0.0
+                self.progress(RECOVERY_LIMIT + hold + 2 * undisturbed, "after the last fault was over")
+                self._check_journal()
+            finally:
+                self._end_controller()
+                self.cluster.close()
+        return self.num_updates

@@ -1,6 +1,6 @@
 """The six stages of Baker et al. (2019), detected from an episode's statistics.
 
-The metric `episodes/stage_NAME` is the fraction of episodes that show a stage. The thresholds are ours; with them,
+The metric `stage_NAME` is the fraction of episodes that show a stage. The thresholds are ours; with them,
 random players, which bump into boxes and see each other by chance, rarely show a stage (for numbers, see the
 documentation). Stages may overlap, appear and disappear.
 """

@@ -1,0 +1,197 @@
+"""Whether the record of a run is complete and exact, for all schedulers and algorithms, also if something is killed.
+
+    python benchmarks/records.py --runs 20 --seed 0
+
+Each run trains on episodes of known length. Some are disturbed at random moments: a worker is killed; or the command is
+killed with -9 and the run is resumed (inline and local processes) or taken over with `srl attach` (hosts on loopback).
+Checked: one row for every update up to the last published version; in each row, as many episodes as episodes.bin has
+for the update; the sum of their lengths and the steps differ by the unfinished episodes only, which are at most one per
+lane, and two more per lane for each disturbance. The first inline run is repeated: its rows must be the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import srl
+from srl.storage.metric_rows import all_rows
+from srl.storage.run_directory import RunDirectory
+
+LENGTH, LANES = 7, 8
+ALGORITHMS = ("ppo", "a2c", "impala", "ppg", "ippo", "mappo")
+SCHEDULERS = {
+    "inline": ["--scheduler", "inline"],
+    "processes": ["--actors", "2"],
+    "two trainers": ["--trainers", "2", "--actors", "2"],
+    "hosts": ["--scheduler", "hosts"],
+}
+STEPS = 40_000
+LIMIT = 300.0
+
+
+def team() -> Any:
+    """Make a game of two agents with a state, for MAPPO, whose episodes have LENGTH steps."""
+    from gymnasium import spaces
+    from pettingzoo import ParallelEnv
+
+    class Team(ParallelEnv):  # type: ignore[misc]
+        metadata: dict[str, Any] = {"name": "team"}
+        possible_agents = ("a", "b")
+        state_space = spaces.Box(0.0, LENGTH, (1,))
+
+        def observation_space(self, agent: str) -> Any:
+            return spaces.Box(0.0, LENGTH, (1,))
+
+        def action_space(self, agent: str) -> Any:
+            return spaces.Discrete(2)
+
+        def state(self) -> Any:
+            return np.full(1, self.t, np.float32)
+
+        def reset(self, seed: int | None = None, options: Any = None) -> Any:
+            self.agents, self.t = list(self.possible_agents), 0
+            return dict.fromkeys(self.agents, self.state()), {agent: {} for agent in self.agents}
+
+        def step(self, actions: Any) -> Any:
+            self.t += 1
+            present, ended = self.agents, self.t == LENGTH
+            self.agents = [] if ended else present
+            each = [dict.fromkeys(present, value) for value in (self.state(), 1.0, ended, False)]
+            return *each, {agent: {} for agent in present}
+
+    return Team()
+
+
+@dataclass
+class Trial:
+    name: str
+    scheduler: str
+    algorithm: str
+    disturbance: str  # none, worker or command
+    root: Path
+    disturbances: int = 0
+
+    def words(self) -> list[str]:
+        sizes = f"--lanes {LANES} --horizon 16 --batch 256 --recipe none --sinks --checkpoint-seconds 1".split()
+        where = ["--root", str(self.root), "--name", self.name, "--steps", str(STEPS), "--algo", self.algorithm]
+        env = ["srl.testing.environments:Tracer", "--env-arg", f"length={LENGTH}"]
+        if self.algorithm == "mappo":
+            env = [f"pettingzoo:{Path(__file__).resolve()}:team"]
+        return ["train", *env, *where, *sizes, *SCHEDULERS[self.scheduler]]
+
+    @property
+    def directory(self) -> RunDirectory:
+        return RunDirectory(self.root / self.name)
+
+    def conduct(self, draw: random.Random) -> None:
+        """Run to the end, with the disturbance at a random moment after the first checkpoint."""
+        command = start(self.words())
+        deadline = time.monotonic() + LIMIT
+        if self.disturbance != "none":
+            saved = self.directory.checkpoints
+            while command.poll() is None and not any(saved.glob("0*")) and time.monotonic() < deadline:
+                time.sleep(0.01)
+            time.sleep(draw.uniform(0.0, 1.0))
+            if command.poll() is None:
+                if self.disturbance == "worker":
+                    self.disturbances = kill_worker(self.name, self.root, draw)
+                else:
+                    self.disturbances = 1
+                    command.send_signal(signal.SIGKILL)
+                    command.wait()
+                    again = "attach" if self.scheduler == "hosts" else "resume"
+                    command = start([again, self.name, "--root", str(self.root)])
+        text, _ = command.communicate(timeout=LIMIT)
+        if command.returncode:
+            raise RuntimeError(f"{self.name} exited with {command.returncode}:\n{text[-2000:]}")
+
+    def errors(self) -> list[str]:
+        found = srl.load_run(self.directory.path)
+        metrics, episodes = found.metrics(), found.episodes()
+        is_update = metrics["kind"] == "update"
+        updates, counts = metrics["update"][is_update], metrics["episodes"][is_update]
+        (policy,) = found.status.policies.values()
+        errors = []
+        if updates.tolist() != list(range(1, policy.version + 1)):
+            missing = sorted({*range(1, policy.version + 1)} - {*updates.tolist()})
+            errors.append(f"{len(updates)} rows for {policy.version} updates; missing: {missing[:10]}")
+        kept = np.bincount(episodes["update"], minlength=policy.version + 1)[1:]
+        if kept.tolist() != counts.tolist():
+            errors.append(f"rows count {int(counts.sum())} episodes, episodes.bin has {int(kept.sum())}")
+        unfinished = metrics["step"][is_update][-1] - episodes["length"].sum()
+        lanes = LANES * (1 if self.scheduler in ("inline", "hosts") else 2)
+        if self.scheduler == "hosts":
+            lanes = LANES * json.loads(self.directory.config.read_text())["sizes"]["actors"]
+        lanes *= 2 if self.algorithm == "mappo" else 1
+        bound = lanes * LENGTH * (1 + 2 * self.disturbances)
+        if not (-2 * lanes * LENGTH * self.disturbances <= unfinished <= bound):
+            errors.append(f"{unfinished:.0f} steps in no episode; at most {bound} are possible")
+        return errors
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [{**row, "time": 0, "elapsed": 0} for row in all_rows(self.directory.metrics)]
+
+
+def start(words: list[str]) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "srl", *words]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def kill_worker(name: str, root: Path, draw: random.Random) -> int:
+    """Kill one of the run's workers. Return their number: 0 if the run has just ended."""
+    command = [sys.executable, "-m", "srl", "ps", "--json", "--root", str(root)]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    own = [status for line in lines if (status := json.loads(line))["run"] == name]
+    workers = [w for status in own for w in status["workers"] if w["pid"] and w["group"] in ("actors", "trainers")]
+    if workers:
+        os.kill(draw.choice(workers)["pid"], signal.SIGKILL)
+    return min(1, len(workers))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--first", type=int, default=0, help="number of the first run")
+    parser.add_argument("--seed", type=int, default=0)
+    settings = parser.parse_args()
+    draw = random.Random(settings.seed)
+    failed = 0
+    with tempfile.TemporaryDirectory(prefix="srl-records-") as folder:
+        for number in range(settings.first, settings.first + settings.runs):
+            scheduler = list(SCHEDULERS)[number % len(SCHEDULERS)]
+            algorithm = ALGORITHMS[number % len(ALGORITHMS)]
+            kinds = ["none", "command"] if scheduler == "inline" else ["none", "worker", "command"]
+            disturbance = kinds[number // len(SCHEDULERS) % len(kinds)]
+            trial = Trial(f"run{number}", scheduler, algorithm, disturbance, Path(folder))
+            try:
+                trial.conduct(draw)
+                errors = trial.errors()
+            except (RuntimeError, OSError, ValueError, subprocess.SubprocessError) as error:
+                errors = [str(error)]
+            if number == 0:
+                again = Trial("again", scheduler, algorithm, "none", Path(folder))
+                again.conduct(draw)
+                errors += [] if again.rows() == trial.rows() else ["the same run wrote other rows"]
+            failed += bool(errors)
+            what = "; ".join(errors) or "complete and exact"
+            killed = disturbance if trial.disturbances else "none"
+            print(f"{number:3} {scheduler:<13} {algorithm:<7} killed: {killed:<8} {what}", flush=True)
+    print(f"{settings.runs - failed} of {settings.runs} records are complete and exact")
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""Callbacks that change an option during the run: by a schedule over steps, or by a success rate."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from srl.callbacks.callback import Callback, RunControl
+
+
+@dataclass
+class OptionSchedule(Callback):
+    """Sets an option along a line through `points`: pairs of a step and a value, in the order of steps."""
+
+    option: str
+    """Option that may change during a run, such as `entropy_coefficient`, or `env.NAME`."""
+    points: tuple[tuple[float, float], ...]
+    """For example ((0, 0.01), (1e6, 0.001)). Before the first point and after the last, the value is constant."""
+
+    def __post_init__(self) -> None:
+        if not self.points or any(right[0] <= left[0] for left, right in pairwise(self.points)):
+            raise ValueError(f"points must be pairs (step, value) with growing steps, found {self.points!r}")
+
+    def value(self, step: float) -> float:
+        if step <= self.points[0][0]:
+            return self.points[0][1]
+        for (begin, low), (end, high) in pairwise(self.points):
+            if step <= end:
+                return low + (high - low) * (step - begin) / (end - begin)
+        return self.points[-1][1]
+
+    def on_start(self, run: RunControl) -> None:
+        run.change(self.option, self.value(run.steps))
+
+    def on_update(self, record: Mapping[str, Any]) -> None:
+        self.run.change(self.option, self.value(record["step"]))
+
+
+@dataclass
+class Curriculum(Callback):
+    """Moves an attribute of the environments to its next level when the mean of a fact over the last `window` episodes
+    reaches `threshold`."""
+
+    option: str
+    """Option to change, usually `env.NAME`."""
+    levels: tuple[float, ...]
+    """Values from easy to difficult."""
+    threshold: float = 0.8
+    fact: str = "is_success"
+    """Episode fact that is averaged; `return` works as well."""
+    window: int = 100
+    _level: int = field(default=0, init=False, repr=False)
+    _recent: deque[float] = field(default_factory=deque, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.levels:
+            raise ValueError("a curriculum needs at least one level")
+
+    def on_start(self, run: RunControl) -> None:
+        run.change(self.option, self.levels[self._level])
+
+    def on_episode(self, record: Mapping[str, Any]) -> None:
+        value = record.get(self.fact)
+        if value is None or self._level + 1 >= len(self.levels):
+            return
+        self._recent.append(float(value))
+        if len(self._recent) < self.window:
+            return
+        if sum(self._recent) / self.window >= self.threshold:
+            self._level += 1
+            self._recent.clear()  # episodes of the previous level say nothing about the next
+            self.run.change(self.option, self.levels[self._level])
+            self.run.log(curriculum_level=self._level)
+        else:
+            self._recent.popleft()
+
+    def state(self) -> dict[str, Any]:
+        return {"level": self._level, "recent": list(self._recent)}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self._level, self._recent = state["level"], deque(state["recent"])

@@ -1,0 +1,52 @@
+"""The trial behind `srl train --dry-run`, sizes that do not fit in memory, and endless episodes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import srl
+from srl.cli.main import main
+from srl.experiments.session import session, trial
+from srl.terminal.report import final_report
+
+
+def test_a_dry_run_prints_options_and_estimates_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(trial, "MEASURED_SECONDS", 0.1)
+    words = "train CartPole-v1 --scheduler inline --lanes 8 --horizon 8 --batch 64 --steps 1e9 --dry-run"
+    assert main(words.split()) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("steps = 1000000000 ") for line in lines)
+    start = lines.index("# Estimate:")
+    speed, time, memory = (line.split() for line in lines[start + 1 : start + 4])
+    assert (speed[1], speed[2][-2:], speed[3:]) == ("speed", "/s", ["(trained)"])
+    assert (time[1], *time[-2:]) == ("time", "1,000,000,000", "steps")
+    assert (memory[1], *memory[-3:]) == ("memory", "in", "1", "process")
+    assert int(memory[2].replace(",", "")) > 10
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_samples_that_do_not_fit_in_memory_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "CartPole-v1", "--lanes", "200000000"]) == 2
+    shown = capsys.readouterr().err
+    assert "x 200,000,000 lanes x 32 steps need" in shown
+    assert "GiB of memory for samples; this machine has" in shown
+
+
+def test_a_run_in_which_no_episode_ends_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "ENDLESS_STEPS", 20)
+    run = srl.train(
+        "srl.testing.environments:Tracer",
+        env_args={"length": 10**6},
+        config={"steps": 400, "lanes": 2, "horizon": 16, "batch": 32},
+        scheduler="inline",
+        root=tmp_path,
+        sinks=[],
+    )
+    assert [text for text in run.status.messages if "no episode has ended" in text]
+    assert " return        none: no episode has ended\n" in final_report(run.status).plain
