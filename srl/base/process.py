@@ -2,7 +2,8 @@
 
 On Ctrl-C, Python raises KeyboardInterrupt at an arbitrary point in the program. Some code swallows it: import system
 and garbage collector callbacks, destructors, a library's bare `except`. The signal is therefore also recorded, and code
-that loads or prepares a run checks the record before it continues.
+that loads or prepares a run checks the record before it continues. Code that must not stop halfway runs in
+`uninterrupted`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _PR_SET_PDEATHSIG = 1
 
 _requests: list[signal.Signals] = []
+_uninterrupted = 0  # number of `uninterrupted` blocks that the main thread is in
+_postponed = False  # whether a signal arrived in them
 
 
 def end_at_once_on_interrupt() -> None:
@@ -59,7 +62,34 @@ def raise_stop_request() -> None:
 
 def _record(number: int, frame: FrameType | None) -> None:
     _requests.append(signal.Signals(number))
-    raise KeyboardInterrupt
+    interrupt()
+
+
+def interrupt() -> None:
+    """Raise KeyboardInterrupt in a signal handler, or after the `uninterrupted` block that the signal interrupts."""
+    global _postponed
+    if _uninterrupted:
+        _postponed = True
+    else:
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Postpone `interrupt` to the end of this block, so that the block never stops halfway. It must be short: a user
+    waits for its end. In other threads, which no signal interrupts, this does nothing."""
+    global _uninterrupted, _postponed
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    _uninterrupted += 1
+    try:
+        yield
+    finally:
+        _uninterrupted -= 1
+        if _postponed and not _uninterrupted:
+            _postponed = False
+            raise KeyboardInterrupt
 
 
 def signal_on_parent_death(number: int) -> None:

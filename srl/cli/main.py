@@ -79,7 +79,17 @@ def main(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes once more at exit
         return 0
     except Exception as error:
-        return _explain(error)
+        code = _explain(error)
+        return 130 if _during_interrupt(error) else code
+
+
+def _during_interrupt(error: BaseException) -> bool:
+    """Return whether the error was raised while a KeyboardInterrupt ended the command."""
+    while error.__context__ is not None:
+        error = error.__context__
+        if isinstance(error, KeyboardInterrupt):
+            return True
+    return False
 
 
 def _explain(error: Exception) -> int:

@@ -213,9 +213,11 @@ class Controller:
                 waiting = any(slot.state == "stopping" and self._scheduler.pid(slot.worker_id) for slot in self._all())
             self.records.flush()
         finally:
-            if self._server is not None:
-                self._server.close()
-            self._scheduler.close()
+            try:
+                if self._server is not None:
+                    self._server.close()
+            finally:
+                self._scheduler.close()
 
     def _all(self) -> list[Slot]:
         return list(self._slots.values())

@@ -17,6 +17,7 @@ from srl.base.process import (
     raise_stop_request,
     recorded_stop_requests,
     stop_request,
+    uninterrupted,
 )
 
 
@@ -36,6 +37,27 @@ def test_a_swallowed_signal_can_be_raised_later(number: signal.Signals) -> None:
             raise_stop_request()
     assert signal.getsignal(number) is before
     assert stop_request() is None
+
+
+def test_a_signal_in_an_uninterrupted_block_is_raised_at_the_end_of_the_outermost_one() -> None:
+    done: list[str] = []
+
+    @uninterrupted()
+    def work() -> None:
+        with uninterrupted():
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
+            done.append("inner")
+        done.append("outer")
+
+    with recorded_stop_requests():
+        with pytest.raises(KeyboardInterrupt):
+            work()
+        with uninterrupted():  # one KeyboardInterrupt stands for both signals
+            done.append("next")
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert done == ["inner", "outer", "next"]
 
 
 def test_a_run_that_starts_after_a_swallowed_signal_ends_at_once(tmp_path: Path) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from support.trained_runs import untrained
 
 import srl
-from srl.cli.main import main
+from srl.cli.main import COMMANDS, main
 
 
 @pytest.mark.parametrize(
@@ -47,3 +48,22 @@ def test_a_run_and_its_policy_describe_themselves(tmp_path: Path) -> None:
     run = srl.train("CartPole-v1", config=sizes, scheduler="inline", root=tmp_path, name="mine", sinks=[])
     assert repr(run).startswith(f"<Run '{tmp_path}/mine': finished, {run.status.steps} steps")
     assert repr(srl.load(run.path)).startswith(f"<TrainedPolicy of step {run.status.steps}: Box(")
+
+
+@dataclass(frozen=True)
+class FailsToClose:
+    """A command that is interrupted and then fails to close what it had opened."""
+
+    def run(self) -> int:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise OSError(9, "Bad file descriptor")
+
+
+def test_an_error_while_an_interrupt_ends_a_command_is_shown_and_the_exit_code_is_that_of_an_interrupt(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(COMMANDS, "fail", f"{__name__}:FailsToClose")
+    assert main(["fail"]) == 130
+    assert "Bad file descriptor" in capfd.readouterr().err

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import random
 import secrets
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from srl.api.scheduler import Died, Event, HostEvent, Scheduler, TakeoverRecord,
 from srl.api.transport import Message
 from srl.api.worker import FINISHED, IDLE, WORKED, Context, PollResult, RunBroken, WorkerConfig, WorkerId
 from srl.base.meter import Counter, Meter
+from srl.base.process import interrupt
 from srl.base.state import NotResumable
 from srl.experiments.session.launch import train
 from srl.schedulers.engines.manual import ManualEngine
@@ -244,6 +248,42 @@ def test_workers_that_die_with_a_killed_zygote_are_not_blamed(harness: Harness) 
     assert "zygote" in event.text
     assert "SIGKILL" in event.text
     assert harness.died(harness.start("finish", incarnation=1)).clean
+
+
+@pytest.mark.parametrize("harness", ["processes"], indirect=True)
+def test_interrupts_at_any_moment_leave_a_scheduler_that_can_be_polled_and_closed(harness: Harness) -> None:
+    scheduler, rng, num_interrupts = harness.scheduler, random.Random(3), 0
+
+    def interrupted(call: Callable[[], object]) -> None:
+        nonlocal num_interrupts
+        try:
+            signal.setitimer(signal.ITIMER_REAL, rng.uniform(0.0001, 0.004))
+            call()
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+        except KeyboardInterrupt:
+            num_interrupts += 1
+
+    def poll() -> None:
+        interrupted(lambda: scheduler.poll(0.001))
+
+    def is_gone(worker_id: WorkerId) -> bool:
+        return not scheduler.pid(worker_id)
+
+    harness.message(harness.start("idle", "trainers"), Ready)
+    before = signal.signal(signal.SIGALRM, lambda *_: interrupt())
+    try:
+        for incarnation in range(20):
+            worker_id = WorkerId("actors", 0, incarnation)
+            interrupted(partial(harness.start, "idle", incarnation=incarnation))
+            until(partial(scheduler.pid, worker_id), poll)
+            scheduler.kill(worker_id)
+            until(partial(is_gone, worker_id), poll)
+        interrupted(scheduler.close)
+        scheduler.close()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+    assert num_interrupts > 20
 
 
 def test_endpoints_are_registered_and_names_delivered(harness: Harness) -> None:

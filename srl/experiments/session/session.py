@@ -24,7 +24,7 @@ from srl.api.scheduler import Scheduler
 from srl.api.status import RunStatus
 from srl.base.config import to_data
 from srl.base.files import Losses, write_whole
-from srl.base.process import STOP_SIGNALS, stop_request
+from srl.base.process import STOP_SIGNALS, interrupt, stop_request, uninterrupted
 from srl.callbacks.callback import Callback
 from srl.controller.control_socket import remote_listener
 from srl.controller.controller import Controller, Report
@@ -212,9 +212,10 @@ class Session:
                     status = self._finish()
                 finally:
                     self._writer.close()
-                    self._sinks.close(0.0)
-                    self._memory.close()
-                    shutil.rmtree(self._runtime, ignore_errors=True)
+                    with uninterrupted():
+                        self._sinks.close(0.0)
+                        self._memory.close()
+                        shutil.rmtree(self._runtime, ignore_errors=True)
         return Run(self._run.path, self._controller.state, self._controller.reason, status)
 
     def _start(self) -> None:
@@ -320,7 +321,7 @@ class Session:
         def handle(number: int, frame: FrameType | None) -> None:
             nonlocal asked
             if asked:
-                raise KeyboardInterrupt
+                interrupt()
             asked = True
             self._controller.stop("stopped", signal.Signals(number).name)
 

@@ -20,6 +20,7 @@ from srl.api.transport import Listener
 from srl.api.worker import WorkerConfig, WorkerId
 from srl.base.config import to_data
 from srl.base.meter import Meter
+from srl.base.process import uninterrupted
 from srl.schedulers.hosts import messages
 from srl.schedulers.hosts.agent_connections import (
     AgentConnections,
@@ -222,6 +223,14 @@ class HostsScheduler(Scheduler):
     # Events
 
     def poll(self, timeout: float) -> list[Event]:
+        self._poll(timeout)
+        events = list(self._events)
+        self._events.clear()
+        self._reported = self._agents.reports()
+        return events
+
+    @uninterrupted()  # a connection is closed and forgotten in one step
+    def _poll(self, timeout: float) -> None:
         for event in self._agents.poll(0.0 if self._events else timeout):
             self._handle(event)
         if not self._failed:
@@ -238,10 +247,6 @@ class HostsScheduler(Scheduler):
         problem = self._engine.poll()
         if problem is not None:
             self._events.append(HostEvent(problem, fatal=not self._placing and self._engine.start_failed()))
-        events = list(self._events)
-        self._events.clear()
-        self._reported = self._agents.reports()
-        return events
 
     def _handle(self, event: ConnectionEvent) -> None:
         match event:

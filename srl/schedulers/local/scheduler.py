@@ -8,10 +8,9 @@ import secrets
 import select
 import signal
 import socket
-import subprocess
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from srl.api.worker import WorkerConfig, WorkerId
 from srl.base.clock import ObservedTime
 from srl.base.config import to_data
 from srl.base.meter import Meter
+from srl.base.process import uninterrupted
 from srl.schedulers.local import zygote_launch
 from srl.schedulers.local.run_memory import RunMemory
 from srl.schedulers.local.strays import kill_strays
@@ -43,7 +43,7 @@ from srl.schedulers.local.zygote import (
     RunSetup,
     control_channel,
 )
-from srl.schedulers.local.zygote_launch import MESSAGE_BYTES, ZygoteHandle
+from srl.schedulers.local.zygote_launch import MESSAGE_BYTES, ZygoteHandle, end_zygote, kill_process_group
 from srl.workers.process import LEFT, PREEMPTED
 
 HINTS = {
@@ -55,8 +55,6 @@ PING_SECONDS = 1.0
 """Interval between liveness checks of the zygote."""
 ZYGOTE_SECONDS = 2.0
 """Time without an answer after which a zygote is replaced. Its workers keep running."""
-END_SECONDS = 1.0
-"""Time allowed for a zygote to end its workers and itself."""
 
 
 @dataclass
@@ -124,6 +122,7 @@ class ProcessScheduler(Scheduler):
     def start(self, worker_id: WorkerId, config: WorkerConfig, resources: Resources, seed: int) -> None:
         self.launch(worker_id, to_data(config), resources.niceness, seed)
 
+    @uninterrupted()
     def launch(self, worker_id: WorkerId, config: Any, niceness: int, seed: int) -> None:
         """Start a worker whose config is already plain data."""
         page = self._pages.setdefault((worker_id.group, worker_id.index), len(self._pages))
@@ -180,7 +179,7 @@ class ProcessScheduler(Scheduler):
         if child is None:
             return
         child.killed = True
-        _kill_process_group(child.pid)
+        kill_process_group(child.pid)
 
     def signal(self, worker_id: WorkerId, number: int) -> None:
         pid = self.pid(worker_id)
@@ -203,8 +202,13 @@ class ProcessScheduler(Scheduler):
         return child if child is not None and child.worker_id == worker_id else None
 
     def poll(self, timeout: float) -> list[Event]:
-        ready = self._poller.poll(timeout * 1000)
-        descriptors = {fd for fd, _ in ready}
+        self._handle_ready({fd for fd, _ in self._poller.poll(timeout * 1000)})
+        events = list(self._events)
+        self._events.clear()
+        return events
+
+    @uninterrupted()  # a descriptor is closed and forgotten in one step
+    def _handle_ready(self, descriptors: Container[int]) -> None:
         for child in list(self._children.values()):
             if child.control.fileno() in descriptors:
                 self._receive(child)
@@ -214,9 +218,6 @@ class ProcessScheduler(Scheduler):
             if child.pidfd in descriptors:
                 self._note_end(child)
         self._check_zygote()
-        events = list(self._events)
-        self._events.clear()
-        return events
 
     def _receive(self, child: _Child) -> None:
         try:
@@ -277,7 +278,7 @@ class ProcessScheduler(Scheduler):
         for handle in list(self._retired):
             if not any(child.zygote is handle for child in self._children.values()):
                 self._retired.remove(handle)
-                _end_zygote(handle)
+                end_zygote(handle)
 
     def _replace_zygote(self) -> None:
         """Start a new zygote for future forks. The old one's workers live as long as it does."""
@@ -323,7 +324,7 @@ class ProcessScheduler(Scheduler):
             reason += f"; the end of its log:\n{self._logs.tail(ZYGOTE).strip()[-4000:]}"
         for child in list(self._children.values()):
             if child.zygote is self._handle:
-                _kill_process_group(child.pid)
+                kill_process_group(child.pid)
                 self._remove(child, reason, clean=False, blameless=was_killed)
         kill_strays(self._handle.mark)
         self._start_zygote()
@@ -354,39 +355,21 @@ class ProcessScheduler(Scheduler):
                 time.sleep(0.02)
         return self._logs.tail(child.log, before)
 
+    @uninterrupted()
     def close(self) -> None:
         if self._channel.fileno() < 0:
             return
         self._poller.unregister(self._channel)
         for child in self._children.values():
-            _kill_process_group(child.pid)
+            kill_process_group(child.pid)
             child.control.close()
             if child.pidfd >= 0:
                 os.close(child.pidfd)
         self._children.clear()
         for handle in (self._handle, *self._retired):
-            _end_zygote(handle)
+            end_zygote(handle)
         self._retired.clear()
         self._logs.close()
-
-
-def _kill_process_group(leader: int) -> None:
-    """Kill a process and those it started."""
-    if leader:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(leader, signal.SIGKILL)
-
-
-def _end_zygote(handle: ZygoteHandle) -> None:
-    """End a zygote and all of its descendants."""
-    handle.channel.close()  # it ends its workers and itself
-    handle.process.terminate()  # makes it check the channel, even while it imports modules
-    try:
-        handle.process.wait(END_SECONDS)
-    except subprocess.TimeoutExpired:
-        _kill_process_group(handle.process.pid)
-        handle.process.wait()
-        kill_strays(handle.mark)
 
 
 def _describe(status: int) -> str:

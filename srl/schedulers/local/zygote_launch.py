@@ -1,18 +1,23 @@
-"""Launch of a zygote, possibly before the run is known: importing torch takes longer than preparing the run."""
+"""Launch and end of a zygote. It may be launched before the run is known: importing torch takes longer than preparing
+the run."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
+import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from srl.schedulers.local.strays import MARK
+from srl.schedulers.local.strays import MARK, kill_strays
 
 MESSAGE_BYTES = 1 << 20
+END_SECONDS = 1.0
+"""Time allowed for a zygote to end its workers and itself."""
 PRELOAD = (
     "torch",
     "srl.algorithms.ppo.trainer",
@@ -74,3 +79,22 @@ def _start(preload: Sequence[str]) -> ZygoteHandle:
             env={**os.environ, **ENVIRONMENT, MARK: mark},
         )
     return ZygoteHandle(process, ours, mark)
+
+
+def end_zygote(handle: ZygoteHandle) -> None:
+    """End a zygote and all of its descendants."""
+    handle.channel.close()  # it ends its workers and itself
+    handle.process.terminate()  # makes it check the channel, even while it imports modules
+    try:
+        handle.process.wait(END_SECONDS)
+    except subprocess.TimeoutExpired:
+        kill_process_group(handle.process.pid)
+        handle.process.wait()
+        kill_strays(handle.mark)
+
+
+def kill_process_group(leader: int) -> None:
+    """Kill a process and those it started."""
+    if leader:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(leader, signal.SIGKILL)
