@@ -75,6 +75,7 @@ def follow(run: RunDirectory, monkeypatch: pytest.MonkeyPatch, states: list[Any]
     shown: list[str] = []
     monkeypatch.setattr(slurm_submission, "FOLLOW_SECONDS", 0.0)
     monkeypatch.setattr(slurm_submission, "QUEUE_SECONDS", 0.0)
+    monkeypatch.setattr(slurm_submission, "MAX_QUEUE_SECONDS", 0.0)  # however long this takes, each look asks Slurm
     monkeypatch.setattr(slurm_submission, "OUTCOME_SECONDS", 0.0)
 
     def job_state(job: str) -> tuple[str, str]:

@@ -6,6 +6,7 @@ import resource
 import shutil
 import socket
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from support.terminals import GENTLE, Ended, Terminal, wait_for
 
 import srl
 from srl.cli.main import main
+from srl.experiments.graph.child_process import may_fork
 from srl.storage import checkpoints, update_journal
 from srl.storage.run_directory import RunDirectory, create
 
@@ -64,6 +66,7 @@ def call(capfd: pytest.CaptureFixture[str], *arguments: str) -> Ended:
 def test_bad_input_is_refused_before_anything_is_created(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], arguments: list[str], texts: list[str]
 ) -> None:
+    wait_for(may_fork, lambda: f"the end of earlier tests' threads {threading.enumerate()}: the probe needs a fork")
     ended = call(capfd, "train", *arguments, "--root", str(tmp_path / "runs"))
     assert ended.code == 2, ended
     for text in texts:
