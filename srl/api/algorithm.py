@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
 from srl.api.control import OptionValue
+from srl.api.dataflow import Dataflow, OnPolicy
 from srl.api.policy import Policy
 from srl.api.spaces import Space
 from srl.api.trainer import Trainer
@@ -39,6 +40,10 @@ class AlgorithmConfig(ABC):
     @abstractmethod
     def build_trainer(self, observation: Space, action: Space, seed: int) -> Trainer:
         """Return a trainer with initial parameters drawn from `seed`."""
+
+    def dataflow(self) -> Dataflow:
+        """Return what the trainer learns from. Default: each trajectory once, while it is new."""
+        return OnPolicy()
 
     def build_network(self, observation: Space, action: Space, seed: int) -> tuple[Any, Any]:
         """Return the policy's torch network and action distribution, for `srl export`. Default: raises ValueError."""

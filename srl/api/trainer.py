@@ -42,6 +42,7 @@ class TrainResult:
     num_decisions: int  # decisions learned from, over all ranks
     metrics: Mapping[str, float] = field(default_factory=dict)
     skipped: bool = False  # a loss or gradient was not finite; the parameters are unchanged
+    priorities: Array | None = None  # of the units of a replay batch, [K, B]: feedback to the memory they came from
 
 
 class Rendezvous(Protocol):
@@ -70,8 +71,9 @@ class Trainer(ABC):
     """Base class of trainers."""
 
     @abstractmethod
-    def step(self, batch: Trajectory, progress: float) -> TrainResult:
-        """Learn from one batch. `progress` in [0, 1] drives schedules."""
+    def step(self, batch: Any, progress: float) -> TrainResult:
+        """Learn from one batch: a `Trajectory`, or what the algorithm's dataflow draws from replay, such as a
+        `TransitionBatch`. `progress` in [0, 1] drives schedules."""
 
     @abstractmethod
     def parameters(self) -> Array:

@@ -1,0 +1,129 @@
+"""The trainer of algorithms that learn from replayed transitions: the loop over the minibatches of an update."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from srl.algorithms.actor_critic import scheduled
+from srl.algorithms.offpolicy.config import OffPolicyConfig
+from srl.algorithms.offpolicy.learner import ModuleLearner
+from srl.algorithms.training.devices import fetch, move
+from srl.algorithms.training.ranks import NotFiniteError
+from srl.api.dataflow import TransitionBatch
+from srl.api.trainer import Trainer, TrainerGroup, TrainResult
+from srl.base.tree import Array, map_tree
+
+
+class Minibatch(NamedTuple):
+    """Tensors of one gradient step, each [B, ...], on the trainer's device."""
+
+    observation: Any
+    action: Any
+    reward: Tensor
+    discount: Tensor
+    next_observation: Any
+    weight: Tensor
+
+
+class TransitionTrainer(Trainer):
+    """Base class. Subclasses build the `learner` and implement `gradient_step`, and `explore` if their policies need
+    to know the progress of the run."""
+
+    learner: ModuleLearner
+
+    def __init__(self, config: OffPolicyConfig, seed: int) -> None:
+        self.config: Any = config
+        self.counters = np.array([seed, 0], np.int64)  # seed, number of gradient steps; in the learner's `kept` arrays
+
+    @abstractmethod
+    def gradient_step(self, batch: Minibatch, learning_rate: float) -> tuple[dict[str, Tensor], Tensor]:
+        """Learn from one minibatch. Return metrics as scalar tensors and absolute errors [B] for the priorities."""
+
+    def explore(self, progress: float, learning: bool) -> None:
+        """Write what exploration depends on into the parameters of the policy. `learning`: the warm-up has ended."""
+
+    @property
+    def num_steps(self) -> int:
+        """Number of gradient steps so far."""
+        return int(self.counters[1])
+
+    def step(self, batch: TransitionBatch, progress: float) -> TrainResult:
+        learner, ranks = self.learner, self.learner.ranks
+        new = torch.tensor([float(batch.num_decisions)], dtype=torch.float64)
+        ranks.add(new)
+        if batch.num_steps == 0:
+            self.explore(progress, learning=False)
+            return TrainResult(int(new))
+        config = self.config
+        rate = scheduled(config.learning_rate_schedule, config.learning_rate, config.learning_rate_final, progress)
+        learner.back_up()
+        before = self.num_steps
+        try:
+            metrics, errors = self._gradient_steps(batch, rate)
+            learner.check_finite()
+        except NotFiniteError:
+            learner.roll_back()
+            self.counters[1] = before
+            return TrainResult(int(new), skipped=True)
+        except BaseException:
+            # For example, a rank was lost: do not keep a partial update.
+            learner.roll_back()
+            self.counters[1] = before
+            raise
+        self.explore(progress, learning=True)
+        metrics |= {"learning_rate": rate, "gradient_steps": float(self.num_steps)}
+        return TrainResult(int(new), metrics, priorities=errors)
+
+    def _gradient_steps(self, batch: TransitionBatch, rate: float) -> tuple[dict[str, float], Array]:
+        found: list[dict[str, Tensor]] = []
+        errors = np.empty_like(batch.weight)
+        device = self.learner.device
+        for k in range(batch.num_steps):
+            own = self._minibatch(batch, k, device)
+            self.counters[1] += 1
+            metrics, error = self.gradient_step(own, rate)
+            found.append(metrics)
+            errors[k] = fetch(error.detach()).numpy()
+        names = dict.fromkeys(name for one in found for name in one)
+        means = {}
+        for name in names:
+            values = torch.stack([one[name].detach() for one in found if name in one])
+            means[name] = float(fetch(values.mean()))
+        return means, errors
+
+    def _minibatch(self, batch: TransitionBatch, k: int, device: torch.device) -> Minibatch:
+        def pick(array: Array) -> Tensor:
+            return move(array[k], device)
+
+        return Minibatch(
+            map_tree(pick, batch.observation),
+            map_tree(pick, batch.decision["action"]),
+            pick(batch.reward),
+            pick(batch.discount),
+            map_tree(pick, batch.next_observation),
+            pick(batch.weight),
+        )
+
+    def parameters(self) -> Array:
+        return self.learner.parameters()
+
+    def state(self) -> Mapping[str, Array]:
+        return self.learner.state()
+
+    def restore(self, state: Mapping[str, Array]) -> None:
+        self.learner.restore(state)
+
+    def join(self, group: TrainerGroup) -> None:
+        self.learner.join(group)
+
+    def lowest(self, number: int) -> int:
+        return self.learner.ranks.lowest(number)
+
+    def reconfigure(self, config: OffPolicyConfig) -> None:
+        self.config = config
