@@ -39,7 +39,7 @@ MAY_IMPORT = {
     "testing": DATA_PLANE | {"environments", "workers"},
     "callbacks": FOUNDATION,
     # terminal: the live view of srl.train(verbose=True)
-    "experiments": RUNTIME | LEARNING | {"callbacks", "storage", "terminal"},
+    "experiments": RUNTIME | LEARNING | {"callbacks", "replay", "storage", "terminal"},
     "results": FOUNDATION | LEARNING | {"workers", "storage", "experiments", "terminal"},
     "bench": RUNTIME | LEARNING | {"experiments", "testing"},
     "checks": FOUNDATION | {"controller", "environments", "storage", "experiments", "results", "testing"},
@@ -80,6 +80,7 @@ LOCAL_PROTOCOLS = {
     "testing.env_checks.driver:Probe": "the kinds of environments that are checked",
     "workers.actor.recorder:Recorder": "the kinds of recorders of an actor",
     "workers.trainer.batches:BatchSource": "the two sources of a trainer's batches",
+    "workers.trainer.batches:BatchMaker": "what a trainer's batches are made of",
 }
 # Names with an underscore that are public by their documentation, or have no public counterpart.
 FOREIGN_PRIVATE = {

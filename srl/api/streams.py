@@ -51,6 +51,8 @@ class OpenBlock:
     min_version: int  # the oldest policy version that may choose actions in it
     tickets: dict[str, int]  # consumer -> admission ticket; one, except in a broadcast
     alive: bool = True  # false when all consumers that admitted it are gone: `discard` it
+    track: int = 0  # the producer's number for the lanes in it
+    first_step: int = 0  # number of row 0 in the track. Row T of a block is row 0 of the next one, if none is missing
 
 
 @runtime_checkable
@@ -90,6 +92,8 @@ class PostedBlock:
     block: Block
     incarnation: int = 0  # of the producer
     episodes: Episodes | None = None  # that ended in it
+    track: int = 0  # the producer's number for the lanes in it
+    first_step: int = 0  # number of row 0 in the track; that of the next block is larger by T, if no row is missing
 
     @property
     def label(self) -> str:

@@ -43,6 +43,8 @@ class Post(Message, frozen=True):
     ticket: int
     sequence: int
     episodes: Episodes | None = None
+    track: int = 0
+    first_step: int = 0
 
 
 class BlockDecline(Message, frozen=True):

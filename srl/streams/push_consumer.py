@@ -120,7 +120,15 @@ class Consumer:
         self._admission.arrived(message.ticket)
         oldest = int(block.version[:-1].min())
         posted = PostedBlock(
-            link.producer, message.sequence, message.ticket, oldest, block, link.incarnation, message.episodes
+            link.producer,
+            message.sequence,
+            message.ticket,
+            oldest,
+            block,
+            link.incarnation,
+            message.episodes,
+            message.track,
+            message.first_step,
         )
         self._queue.append((posted, link))
         self._posted += 1
@@ -229,7 +237,12 @@ class Consumer:
             for link in self._links
         ]
         queue = [
-            [p.producer, p.sequence, p.ticket, p.oldest_version, p.block.index, p.incarnation, to_builtins(p.episodes)]
+            {
+                "producer": p.producer,
+                "block": p.block.index,
+                "episodes": to_builtins(p.episodes),
+                "rest": [p.sequence, p.ticket, p.oldest_version, p.incarnation, p.track, p.first_step],
+            }
             for p, _ in self._queue
         ]
         fields = {
@@ -255,12 +268,16 @@ class Consumer:
             restore_unread(link.channel, saved["unread"])
         self._links = [connected[saved["producer"]] for saved in fields["links"]]
         self._queue = []
-        for producer, sequence, ticket, oldest, index, incarnation, saved in fields["queue"]:
-            link = connected[producer]
+        for saved in fields["queue"]:
+            link = connected[saved["producer"]]
             assert link.memory is not None
-            block = link.memory.blocks[index]
-            episodes = convert(saved, Episodes | None)
-            self._queue.append((PostedBlock(producer, sequence, ticket, oldest, block, incarnation, episodes), link))
+            block = link.memory.blocks[saved["block"]]
+            episodes = convert(saved["episodes"], Episodes | None)
+            sequence, ticket, oldest, incarnation, track, first_step = saved["rest"]
+            posted = PostedBlock(
+                link.producer, sequence, ticket, oldest, block, incarnation, episodes, track, first_step
+            )
+            self._queue.append((posted, link))
         self._next, self._waited = fields["next"], fields["waited"]
         self._posted, self._consumed, self._dropped = fields["counts"]
         self._admission.restore(fields["admission"])

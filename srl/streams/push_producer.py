@@ -154,7 +154,9 @@ class Producer:
             link.posted.add(index)
         for link in receivers:
             arrays = () if link.channel.shares_memory else tuple(opened.block.arrays.values())
-            self._send(link, Post(index, opened.tickets.pop(link.name), self._sequence, episodes), arrays)
+            ticket = opened.tickets.pop(link.name)
+            message = Post(index, ticket, self._sequence, episodes, opened.track, opened.first_step)
+            self._send(link, message, arrays)
         if not receivers:
             self._free.appendleft(index)
         self._decline(opened)
@@ -188,7 +190,9 @@ class Producer:
             }
             for link in self._links.values()
         }
-        opened = [[o.block.index, o.min_version, o.tickets, o.alive] for o in self._open.values()]
+        opened = [
+            [o.block.index, o.min_version, o.tickets, o.alive, o.track, o.first_step] for o in self._open.values()
+        ]
         fields = {"links": links, "open": opened, "free": list(self._free), "sequence": self._sequence}
         blocks = {
             f"block/{block.index}/{path}": array.copy()

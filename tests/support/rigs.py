@@ -69,6 +69,7 @@ class ActorRig:
         self.actor._reported = math.inf  # it never reports by itself: `episodes` asks
         self.consumers = {policy: self.stage.consumer(stream) for policy, stream in self.streams.items()}
         self.updates = dict.fromkeys(self.streams, 0)
+        self.tracks: list[tuple[int, int]] = []  # track and first step of each block that `blocks` returned
         self._episodes: dict[str, list[Episodes]] = {policy: [] for policy in self.streams}
 
     def publish(self, version: int, policy: str = "policy") -> None:
@@ -83,6 +84,7 @@ class ActorRig:
             update = self.updates[policy]
             taken = until(lambda: consumer.take(update), *self._polls())  # noqa: B023
             found += [{path: array.copy() for path, array in posted.block.arrays.items()} for posted in taken]
+            self.tracks += [(posted.track, posted.first_step) for posted in taken]
             self._episodes[policy] += [posted.episodes for posted in taken if posted.episodes is not None]
             consumer.release(taken)
             self.updates[policy] += 1

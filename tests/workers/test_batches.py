@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,19 +12,34 @@ from support.stages import SPEC, Stage, fill
 from support.waiting import until
 
 from srl.api.streams import OpenBlock, PostedBlock
+from srl.streams.push import PushStream
 from srl.workers.trainer import batches
-from srl.workers.trainer.batches import Batch, BatchMemory, BatchSource, DirectBatches, PrefetchedBatches
+from srl.workers.trainer.batches import (
+    Batch,
+    BatchMemory,
+    BatchSource,
+    DirectBatches,
+    PrefetchedBatches,
+    TrajectoryMaker,
+)
+
+Kind = type[DirectBatches] | type[PrefetchedBatches]
+
+
+def source_of(kind: Kind, stream: PushStream, stage: Stage, version: int, published: Callable[[], int]) -> Any:
+    maker = TrajectoryMaker(stream, kind.NUM_BATCHES)
+    return kind(stream, stage.world.context("trainers"), version, published, maker)
 
 
 def taken(source: BatchSource, produce: Any) -> Batch:
     return until(source.poll, produce)
 
 
-def run(stage: Stage, kind: type[DirectBatches] | type[PrefetchedBatches], max_lag: int | None) -> list[dict[str, Any]]:
+def run(stage: Stage, kind: Kind, max_lag: int | None) -> list[dict[str, Any]]:
     """Return copies of six batches of two blocks, numbered in the order of their admission."""
     stream = stage.stream(batch_blocks=2, max_lag=max_lag)
     published = 3
-    source = kind(stream, stage.world.context("trainers"), 3, lambda: published)
+    source = source_of(kind, stream, stage, 3, lambda: published)
     producer = stage.producer(stream, num_open=2)
     number = 0
 
@@ -40,7 +56,7 @@ def run(stage: Stage, kind: type[DirectBatches] | type[PrefetchedBatches], max_l
         for update in range(3, 9):
             batch = taken(source, produce)
             assert batch.update == update
-            trajectory = batch.trajectory
+            trajectory = batch.data
             found.append(
                 {
                     "observation": np.array(trajectory.observation),
@@ -72,7 +88,7 @@ def test_both_sources_return_the_same_batches(host: Stage, max_lag: int) -> None
 
 def test_a_prefetched_batch_is_not_overwritten_while_it_is_in_use(host: Stage) -> None:
     stream = host.stream(batch_blocks=1, max_lag=None)
-    source = PrefetchedBatches(stream, host.world.context("trainers"), 0, lambda: 0)
+    source = source_of(PrefetchedBatches, stream, host, 0, lambda: 0)
     producer = host.producer(stream)
     number = 0
 
@@ -86,15 +102,15 @@ def test_a_prefetched_batch_is_not_overwritten_while_it_is_in_use(host: Stage) -
 
     try:
         held = taken(source, produce)
-        assert held.trajectory.reward.max() == 0
+        assert held.data.reward.max() == 0
         until(lambda: number >= 4, produce)  # the thread gathers the next one, and then has to wait
         second = taken(source, produce)
         until(lambda: source.status().filled == 1.0, produce)
         assert source.poll() is None
-        assert (held.trajectory.reward.max(), second.trajectory.reward.max()) == (0, 1)
+        assert (held.data.reward.max(), second.data.reward.max()) == (0, 1)
         source.give_back(held)
         third = taken(source, produce)
-        assert (second.trajectory.reward.max(), third.trajectory.reward.max()) == (1, 2)
+        assert (second.data.reward.max(), third.data.reward.max()) == (1, 2)
     finally:
         source.close()
 
@@ -105,8 +121,7 @@ def test_poll_raises_an_error_of_the_thread(host: Stage, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(BatchMemory, "gather", broken)
     stream = host.stream()
-    context = host.world.context("trainers")
-    source = PrefetchedBatches(stream, context, 0, lambda: 0)
+    source = source_of(PrefetchedBatches, stream, host, 0, lambda: 0)
     producer = host.producer(stream)
 
     def produce() -> None:
@@ -123,7 +138,7 @@ def test_poll_raises_an_error_of_the_thread(host: Stage, monkeypatch: pytest.Mon
 
 
 def test_closing_ends_the_thread_at_once(host: Stage) -> None:
-    source = PrefetchedBatches(host.stream(), host.world.context("trainers"), 0, lambda: 0)
+    source = source_of(PrefetchedBatches, host.stream(), host, 0, lambda: 0)
     (thread,) = (thread for thread in threading.enumerate() if thread.name == "prefetch")
     source.close()
     assert not thread.is_alive()
@@ -145,7 +160,7 @@ def test_a_complete_batch_does_not_wait_for_a_producer_that_hangs(host: Stage, m
     monkeypatch.setattr(batches, "IDLE_SECONDS", 3600.0)
     stream = host.stream(batch_blocks=2, max_lag=1)
     published = 0
-    source = PrefetchedBatches(stream, host.world.context("trainers"), 0, lambda: published)
+    source = source_of(PrefetchedBatches, stream, host, 0, lambda: published)
     producer = host.producer(stream, num_open=3)
 
     def opened() -> OpenBlock:
@@ -172,12 +187,10 @@ def test_a_complete_batch_does_not_wait_for_a_producer_that_hangs(host: Stage, m
 
 
 @pytest.mark.parametrize("kind", [DirectBatches, PrefetchedBatches])
-def test_blocks_are_admitted_for_a_version_once_it_is_durable(
-    host: Stage, kind: type[DirectBatches] | type[PrefetchedBatches]
-) -> None:
+def test_blocks_are_admitted_for_a_version_once_it_is_durable(host: Stage, kind: Kind) -> None:
     stream = host.stream(batch_blocks=1, max_lag=0)
     durable = 0
-    source = kind(stream, host.world.context("trainers"), 0, lambda: durable)
+    source = source_of(kind, stream, host, 0, lambda: durable)
     producer = host.producer(stream)
 
     def produce() -> None:

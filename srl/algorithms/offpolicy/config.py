@@ -67,6 +67,13 @@ class OffPolicyConfig(NetworkOptions, AlgorithmConfig):
             priorities,
         )
 
+    def suggested_lanes(self) -> int:
+        """Return few copies: parameters are published once per block of each, and should not become old."""
+        return 4
+
+    def suggested_horizon(self) -> int:
+        return 4
+
     def changeable(self) -> tuple[str, ...]:
         return ("learning_rate", "max_grad_norm")
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
+from srl.api.dataflow import Replay
 from srl.api.experiment import Experiment
 from srl.experiments.graph.environment_probe import EnvironmentProfile
 from srl.experiments.options.train_options import SECTION_OF, TrainOptions
@@ -13,6 +14,8 @@ from srl.networks.spaces.boxes import has_image
 
 UPDATE_US = {"image": 600.0, "vector": 4.0}
 """Approximate microseconds to learn from one decision for one epoch; determines the number of actors."""
+REPLAY_UPDATE_US = {"image": 20_000.0, "vector": 4_000.0}
+"""Approximate microseconds of one gradient step on a batch from replay."""
 MACHINE_OPTIONS = {"scheduler", "hosts"}
 """Options that change the available cores. If one changes, a resumed run chooses the number of actors again."""
 BLOCK_OPTIONS = {"lanes", "ring", "horizon", "trainers"}
@@ -36,15 +39,20 @@ class Sizes:
 def choose_sizes(options: TrainOptions, profile: EnvironmentProfile, cores: int, inline: bool) -> Sizes:
     """Choose the sizes that the options do not set.
 
-    Actors of cheap environments leave one core for the trainer; those of expensive ones use all cores. A
+    Actors of cheap environments leave one core for the trainer, and with replay a single one suffices; those of
+    expensive environments use all cores. A
     single-threaded run has one actor: more would gain nothing, and a number based on measurements would not be
     reproducible.
     """
     image = any(has_image(team.observation) for team in profile.spec.teams)
     algorithm, workers = options.algorithm, options.workers
-    update_us = UPDATE_US["image" if image else "vector"] * algorithm.update_cost().epochs
+    kind, flow = "image" if image else "vector", algorithm.dataflow()
+    if isinstance(flow, Replay):  # actors make as many decisions as the gradient steps keep up with
+        update_us, cheap = REPLAY_UPDATE_US[kind] * flow.updates_per_decision, 1
+    else:
+        update_us, cheap = UPDATE_US[kind] * algorithm.update_cost().epochs, max(1, cores - 1)
     expensive = profile.step_us > update_us
-    chosen = 1 if workers.scheduler == "inline" else cores if expensive else max(1, cores - 1)
+    chosen = 1 if workers.scheduler == "inline" else cores if expensive else cheap
     ring = workers.ring or (1 if inline else 2)
     lanes = workers.lanes or max(1, (algorithm.suggested_lanes() or (8 if image else 64)) // ring)
     horizon = workers.horizon or algorithm.suggested_horizon() or (128 if image else 32)

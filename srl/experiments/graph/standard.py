@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from srl.api.block import BlockSpec
+from srl.api.dataflow import Replay
 from srl.api.experiment import Experiment, Resources, RestartRule, WorkerGroup
 from srl.api.lanes import LanesConfig, LaneSpec, TeamSpec
 from srl.api.spaces import array_spec
@@ -128,6 +129,9 @@ class _GraphBuilder:
         policy, on_cpu = own.policy, own.algorithm.on_cpu()
         aligned = all(spec.teams[index].aligned for index in teams)
         samples = self._samples(own, team, aligned, self._num_agents(teams))
+        flow = own.algorithm.dataflow()
+        if own.frozen is None and isinstance(flow, Replay) and workers.scheduler not in CLUSTERS:
+            _check_replay(flow, samples)
         requests = None
         separate = self._inference != "inline"
         trainer_gpu, policy_gpu = gpu_shares(own.algorithm, workers.trainers, workers.policies if separate else 0)
@@ -210,6 +214,20 @@ def _check_memory(actors: ActorConfig, sizes: Sizes) -> None:
             f"{sizes.actors} actors x {sizes.ring} lane groups x {sizes.lanes:,} lanes x {sizes.horizon} steps need "
             f"{needed / GIB:,.1f} GiB of memory for samples; this machine has {available / GIB:,.1f} GiB. Choose "
             "smaller --lanes, --horizon, --batch or --actors"
+        )
+
+
+def _check_replay(flow: Replay, samples: PushStream) -> None:
+    """Raise ValueError if the replay would not fit in the memory of this machine."""
+    from srl.replay.memory import bytes_needed  # imports numba
+
+    needed, available = samples.consumers * bytes_needed(flow, samples.spec, samples.consumers), limits().memory
+    if needed > available:
+        each = needed / flow.capacity
+        raise ValueError(
+            f"a replay of {flow.capacity:,} decisions needs {needed / GIB:,.1f} GiB, {each:,.0f} bytes for each; this "
+            f"machine has {available / GIB:,.1f} GiB, enough for {int(available / each):,}. Choose a smaller "
+            "--algo.replay-size"
         )
 
 

@@ -25,8 +25,10 @@ class AlignedRecorder:
     in `_last_row`, because the posted block belongs to the trainer and the next one may not have been admitted.
     """
 
-    def __init__(self, producer: PushProducer, team_lanes: list[int], meter: Meter) -> None:
+    def __init__(self, producer: PushProducer, team_lanes: list[int], meter: Meter, slot: int = 0) -> None:
         self._producer = producer
+        self._track = slot
+        self._first_step = 0  # number of row 0 of the current block, counting all rows of this recorder
         self._meter = meter
         self._spec = producer.memory.spec
         self.horizon = self._spec.horizon
@@ -62,6 +64,7 @@ class AlignedRecorder:
             if opened is None:
                 return False
         self._producer.poll()  # requests the next admission while this block fills
+        opened.track, opened.first_step = self._track, self._first_step
         self._enter(opened)
         self.row = self._counted = 0
         self._failed = None
@@ -76,6 +79,7 @@ class AlignedRecorder:
             self._count(self.row)
             self._producer.discard(self.opened)
             self.opened = None
+            self._first_step += self.row
 
     def _enter(self, opened: OpenBlock) -> None:
         self.opened = opened
@@ -110,6 +114,7 @@ class AlignedRecorder:
         self._count(self.horizon)
         self.count_decisions()
         self.opened = None
+        self._first_step += self.horizon
         # Without a consumer the block is discarded: its episodes wait for the next one.
         self._producer.post(opened, self.tracker.drain() if opened.alive else None)
         return True
@@ -205,19 +210,20 @@ class AlignedRecorder:
             self._count(self.row)
             self._producer.discard(self.opened)
             self.opened = None
+        self._first_step += self.row + 1  # the next row does not follow the last one
         self.tracker.forget(np.arange(self._spec.lanes))
 
     def state(self) -> State:
         index = -1 if self.opened is None else self.opened.block.index
         return {
-            "fields": pack([index, self.row, self.decided]),
+            "fields": pack([index, self.row, self.decided, self._first_step]),
             "failed": np.zeros((0, 0), bool) if self._failed is None else self._failed.copy(),
             **{f"last_row/{path}": values.copy() for path, values in self._last_row.items()},
             **under("episodes", self.tracker.state()),
         }
 
     def restore(self, state: State) -> None:
-        index, self.row, self.decided = unpack(state["fields"])
+        index, self.row, self.decided, self._first_step = unpack(state["fields"])
         opened = self._producer.open_blocks().get(index)
         if opened is not None:
             self._enter(opened)

@@ -24,6 +24,7 @@ class _Lane:
     scratch: Block
     opened: OpenBlock | None = None
     row: int = 0
+    first_step: int = 0  # number of row 0 of the current block, counting all rows of this lane
     acted: bool = False  # whether the environment has the current row's action but has not returned its result
     memory: dict[str, Array] = field(default_factory=dict)  # this lane's recurrent memory, by path in the next row
 
@@ -41,12 +42,13 @@ class UnalignedRecorder:
 
     is_plain = False
 
-    def __init__(self, producer: PushProducer, team_lanes: list[int], meter: Meter) -> None:
+    def __init__(self, producer: PushProducer, team_lanes: list[int], meter: Meter, slot: int = 0) -> None:
         self._producer = producer
         self._meter = meter
         self._horizon = producer.memory.spec.horizon
         self._teams = Teams(team_lanes)
         self._slices, total = self._teams.slices, self._teams.num_lanes
+        self._first_track = slot * total
         self._lanes = [_Lane(producer.scratch_block()) for _ in range(total)]
         specs = dict(producer.memory.spec.arrays())
         self._actions = {path: specs[path].empty(total) for path in action_paths(producer.memory.spec)}  # [L, ...]
@@ -69,10 +71,10 @@ class UnalignedRecorder:
         if lane.acted:
             self._answer(number, index, time_step)
         if lane.opened is not None and not lane.opened.alive:
-            self._producer.discard(lane.opened)
-            lane.opened, lane.row = None, 0
+            self._discard(lane)
         if lane.opened is None:
-            lane.opened, lane.row = self._producer.open(), 0
+            lane.first_step += 1  # the rows in the scratch block are missing
+            self._enter(number, self._producer.open())
         arrays, row = lane.block.arrays, lane.row
         for path, leaf in leaves(time_step.observation, "observation"):
             arrays[path][row, 0] = leaf[index]
@@ -102,9 +104,22 @@ class UnalignedRecorder:
         """Discard the lane's unfinished rows, because its environment failed."""
         lane = self._lanes[number]
         if lane.opened is not None:
-            self._producer.discard(lane.opened)
-        lane.opened, lane.row, lane.acted = None, 0, False
+            self._discard(lane)
+        lane.acted = False
         self.tracker.forget(np.array([number]))
+
+    def _enter(self, number: int, opened: OpenBlock | None) -> None:
+        """Continue in another block, or in the scratch block."""
+        lane = self._lanes[number]
+        lane.opened, lane.row = opened, 0
+        if opened is not None:
+            opened.track, opened.first_step = self._first_track + number, lane.first_step
+
+    def _discard(self, lane: _Lane) -> None:
+        assert lane.opened is not None
+        self._producer.discard(lane.opened)
+        lane.first_step += lane.row
+        lane.opened, lane.row = None, 0
 
     def open(self) -> bool:
         if any(lane.opened is None for lane in self._lanes):
@@ -146,11 +161,12 @@ class UnalignedRecorder:
         assert full is not None
         last: dict[str, Array] = {path: values[lane.row].copy() for path, values in full.block.arrays.items()}
         self._producer.post(full, self.tracker.drain(number) if full.alive else None)
+        lane.first_step += self._horizon
         following = self._producer.open()
         if following is not None and int(last["version"].min()) < following.min_version:
             self._producer.discard(following)  # the policy version of this row's decision is too old for the new block
             following = None
-        lane.opened, lane.row = following, 0
+        self._enter(number, following)
         for path, values in last.items():
             lane.block.arrays[path][0] = values
 
@@ -163,7 +179,10 @@ class UnalignedRecorder:
         self._written.clear()
 
     def state(self) -> State:
-        lanes = [[-1 if lane.opened is None else lane.opened.block.index, lane.row, lane.acted] for lane in self._lanes]
+        lanes = [
+            [-1 if lane.opened is None else lane.opened.block.index, lane.row, lane.acted, lane.first_step]
+            for lane in self._lanes
+        ]
         return {
             "fields": pack({"lanes": lanes, "written": self._written}),
             **{
@@ -177,8 +196,9 @@ class UnalignedRecorder:
 
     def restore(self, state: State) -> None:
         fields = unpack(state["fields"])
-        for number, (index, row, acted) in enumerate(fields["lanes"]):
+        for number, (index, row, acted, first_step) in enumerate(fields["lanes"]):
             lane = self._lanes[number]
+            lane.first_step = first_step
             lane.opened, lane.row, lane.acted = self._producer.open_blocks().get(index), row, acted
             lane.memory = part(state, f"memory/{number}")
         self._written = fields["written"]

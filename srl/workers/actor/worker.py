@@ -91,9 +91,13 @@ class Actor:
             producer = role.samples.producer(context, num_open, num_scratch)
             self._producers.append(producer)
             self._clients.append(self._client(role, producer))
-            kind = UnrecordedLanes if role.frozen else AlignedRecorder if role.aligned else UnalignedRecorder
+            kind = AlignedRecorder if role.aligned else UnalignedRecorder
             for slot in range(config.ring):
-                recorders[slot].append(kind(producer, counts, self._meter))
+                recorders[slot].append(
+                    UnrecordedLanes(producer, counts, self._meter)
+                    if role.frozen
+                    else kind(producer, counts, self._meter, slot)
+                )
         environment = config.environment.bind(context)
         self._groups = [
             LaneGroup(

@@ -8,8 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -18,17 +17,60 @@ from srl.api.status import StreamStatus
 from srl.api.streams import PostedBlock, PushConsumer
 from srl.api.trainer import Trajectory
 from srl.api.worker import Context
-from srl.base.state import NotResumable, State
+from srl.base.state import NotResumable, State, part, under
 from srl.base.tree import Array, from_leaves
 from srl.streams.push import PushStream
 from srl.streams.push_consumer import LATE_BLOCK_POLLS
 from srl.workers.wait_set import WaitSet
 
 IDLE_SECONDS = 0.5
-NUM_BATCHES = 2  # one in use, one being gathered
 LATE_BLOCK_SHARE = 0.5
 """Maximum time that a complete batch waits for a late block, as a fraction of the time between batches."""
 MIN_SLEEP_SECONDS = 0.001
+
+
+@dataclass
+class Batch:
+    """The data of one update. `data` is valid until the batch is given back."""
+
+    update: int  # number of the update
+    data: Any  # a Trajectory or a batch from replay
+    lags: Array  # lag of each new decision behind this update, in policy versions
+    samples: tuple[str, ...] = ()  # labels of the blocks
+    episodes: dict[str, Episodes] = field(default_factory=dict)  # actor -> episodes that ended in its blocks
+    priorities: Array | None = None  # feedback to the replay, set after the update
+    drawn: Any = None  # in the form of the maker that made the batch
+
+
+class BatchMaker(Protocol):
+    """Maker of batches from the blocks of an update. The blocks are released after `make`, so it copies them."""
+
+    @property
+    def num_free(self) -> int:
+        """Number of batches that can be made before one is given back."""
+
+    def make(self, update: int, blocks: Sequence[PostedBlock]) -> Batch: ...
+
+    def give_back(self, batch: Batch) -> None:
+        """Reuse the memory of a batch, and accept its feedback. Called by the thread that calls `make`."""
+
+    def state(self) -> State: ...
+
+    def restore(self, state: State) -> None: ...
+
+
+def lags_of(update: int, version: Array, acting: Array) -> Array:
+    """Return the lag of each decision in rows [T+1, L] of policy versions."""
+    lags: Array = update - version[:-1][acting[:-1]].astype(np.int64)
+    return lags
+
+
+def labels_of(blocks: Sequence[PostedBlock]) -> tuple[str, ...]:
+    return tuple(block.label for block in blocks)
+
+
+def episodes_of(blocks: Sequence[PostedBlock]) -> dict[str, Episodes]:
+    return joined((block.producer, block.episodes) for block in blocks if block.episodes is not None)
 
 
 class BatchMemory:
@@ -47,34 +89,40 @@ class BatchMemory:
         return self.trajectory
 
 
-@dataclass(frozen=True)
-class Batch:
-    """The blocks of one update, side by side."""
+class TrajectoryMaker:
+    """Maker that places the blocks side by side, for algorithms that use each block once."""
 
-    update: int  # number of the update
-    trajectory: Trajectory
-    memory: BatchMemory
-    samples: tuple[str, ...] = ()  # labels of the blocks
-    episodes: dict[str, Episodes] = field(default_factory=dict)  # actor -> episodes that ended in its blocks
+    def __init__(self, stream: PushStream, num_batches: int) -> None:
+        self._free = deque(BatchMemory(stream.spec, stream.batch_blocks) for _ in range(num_batches))
 
-    @cached_property
-    def lags(self) -> Array:
-        """Lag of each sample behind this update, in policy versions."""
-        trajectory = self.trajectory
-        lags: Array = self.update - trajectory.version[:-1][trajectory.acting[:-1]].astype(np.int64)
-        return lags
+    @property
+    def num_free(self) -> int:
+        return len(self._free)
+
+    def make(self, update: int, blocks: Sequence[PostedBlock]) -> Batch:
+        memory = self._free.popleft()
+        data = memory.gather(blocks)
+        lags = lags_of(update, data.version, data.acting)
+        return Batch(update, data, lags, labels_of(blocks), episodes_of(blocks), drawn=memory)
+
+    def give_back(self, batch: Batch) -> None:
+        self._free.append(batch.drawn)
+
+    def state(self) -> State:
+        return {}
+
+    def restore(self, state: State) -> None:
+        return
 
 
-def _next_batch(consumer: PushConsumer, update: int, memories: deque[BatchMemory]) -> Batch | None:
-    """Gather this update's batch into one of the memories, and release its blocks. Return None if it is incomplete."""
+def _next_batch(consumer: PushConsumer, update: int, maker: BatchMaker) -> Batch | None:
+    """Make this update's batch, and release its blocks. Return None if blocks are missing."""
     blocks = consumer.take(update)
     if blocks is None:
         return None
-    memory = memories.popleft()
-    trajectory = memory.gather(blocks)
+    batch = maker.make(update, blocks)
     consumer.release(blocks)
-    episodes = joined((block.producer, block.episodes) for block in blocks if block.episodes is not None)
-    return Batch(update, trajectory, memory, tuple(block.label for block in blocks), episodes)
+    return batch
 
 
 class BatchSource(Protocol):
@@ -83,7 +131,7 @@ class BatchSource(Protocol):
     def poll(self) -> Batch | None: ...
 
     def give_back(self, batch: Batch) -> None:
-        """Give back a used batch, so that its memory can be reused."""
+        """Give back a used batch, so that its memory can be reused and the replay gets its feedback."""
 
     def status(self) -> StreamStatus: ...
 
@@ -97,32 +145,39 @@ class BatchSource(Protocol):
 class DirectBatches:
     """Source that gathers batches on demand, for single-threaded runs."""
 
-    def __init__(self, stream: PushStream, context: Context, version: int, published: Callable[[], int]) -> None:
+    NUM_BATCHES = 1
+
+    def __init__(
+        self, stream: PushStream, context: Context, version: int, published: Callable[[], int], maker: BatchMaker
+    ) -> None:
         self._consumer = stream.consumer(context, version)
         self._published = published
-        self._free = deque([BatchMemory(stream.spec, stream.batch_blocks)])
+        self._maker = maker
         self._update = version
 
     def poll(self) -> Batch | None:
         self._consumer.poll()
         self._consumer.advance(self._published())
-        batch = _next_batch(self._consumer, self._update, self._free)
+        batch = _next_batch(self._consumer, self._update, self._maker)
         if batch is not None:
             self._update += 1
         return batch
 
     def give_back(self, batch: Batch) -> None:
-        self._free.append(batch.memory)
+        self._maker.give_back(batch)
         self._consumer.advance(self._published())
 
     def status(self) -> StreamStatus:
         return self._consumer.status()
 
     def state(self) -> State:
-        return self._consumer.state()
+        return {**under("consumer", self._consumer.state()), **under("maker", self._maker.state())}
 
     def restore(self, state: State) -> bool:
-        return self._consumer.restore(state)
+        if not self._consumer.restore(part(state, "consumer")):
+            return False
+        self._maker.restore(part(state, "maker"))
+        return True
 
     def close(self) -> None:
         self._consumer.close()
@@ -131,13 +186,18 @@ class DirectBatches:
 class PrefetchedBatches:
     """Source whose thread owns the stream's consumer and gathers batches; NumPy releases the GIL while it copies."""
 
-    def __init__(self, stream: PushStream, context: Context, version: int, published: Callable[[], int]) -> None:
+    NUM_BATCHES = 2  # one in use, one being gathered
+
+    def __init__(
+        self, stream: PushStream, context: Context, version: int, published: Callable[[], int], maker: BatchMaker
+    ) -> None:
         self._wait_set = WaitSet()
         self._context = context
         own = copy.copy(context)
         own.wake_on = self._wait_set.watch  # type: ignore[method-assign]  # endpoints wake the thread, not the worker
         self._consumer = stream.consumer(own, version)
-        self._free = deque(BatchMemory(stream.spec, stream.batch_blocks) for _ in range(NUM_BATCHES))
+        self._maker = maker
+        self._used: deque[Batch] = deque()  # batches for the thread to give back to the maker
         self._ready: deque[Batch] = deque()
         self._published = published
         self._given_back = self._update = version
@@ -156,7 +216,7 @@ class PrefetchedBatches:
         return self._ready.popleft() if self._ready else None
 
     def give_back(self, batch: Batch) -> None:
-        self._free.append(batch.memory)
+        self._used.append(batch)
         self._given_back = batch.update + 1
         self._wait_set.wake()
 
@@ -198,8 +258,10 @@ class PrefetchedBatches:
         """Receive blocks, and gather as many batches as are complete and fit into free memory."""
         self._consumer.poll()
         self._consumer.advance(self._published())
-        while self._free:
-            batch = _next_batch(self._consumer, self._update, self._free)
+        while self._used:
+            self._maker.give_back(self._used.popleft())
+        while self._maker.num_free:
+            batch = _next_batch(self._consumer, self._update, self._maker)
             if batch is None:
                 break
             self._ready.append(batch)

@@ -11,6 +11,7 @@ import numpy as np
 
 from srl.api.algorithm import AlgorithmConfig
 from srl.api.control import ChangeOption, Done, Instruction, Notice, OptionValue
+from srl.api.dataflow import OnPolicy
 from srl.api.spaces import Space
 from srl.api.streams import StreamEnd
 from srl.api.trainer import TrainerGroup
@@ -19,7 +20,14 @@ from srl.base.meter import Counter, Phase
 from srl.base.seeding import derive
 from srl.base.state import NotResumableYet, State, part, under
 from srl.streams.push import PushStream
-from srl.workers.trainer.batches import Batch, BatchSource, DirectBatches, PrefetchedBatches
+from srl.workers.trainer.batches import (
+    Batch,
+    BatchMaker,
+    BatchSource,
+    DirectBatches,
+    PrefetchedBatches,
+    TrajectoryMaker,
+)
 from srl.workers.trainer.update_reporter import UpdateReporter
 
 MAX_SKIPPED = 3
@@ -72,6 +80,15 @@ class TrainerWorkerConfig(WorkerConfig):
     def ends(self) -> list[StreamEnd]:
         return [self.samples.end("target")]
 
+    def maker(self, num_batches: int) -> BatchMaker:
+        """Return the maker of batches for the algorithm's dataflow, `num_batches` of which exist at a time."""
+        flow = self.algorithm.dataflow()
+        if isinstance(flow, OnPolicy):
+            return TrajectoryMaker(self.samples, num_batches)
+        from srl.workers.trainer.replayed import ReplayMaker  # imports numba
+
+        return ReplayMaker(flow, self.samples, self.target_steps, num_batches, self.seed)
+
     def build(self, context: Context) -> TrainerWorker:
         return TrainerWorker(self, context)
 
@@ -106,11 +123,9 @@ class TrainerWorker:
                 self._parameters.push(self._version, self._trainer.parameters())
         self._meter.set(Counter.VERSION, self._version)
         self._published = self._version
-        self._batches: BatchSource = (
-            PrefetchedBatches(config.samples, context, self._version, self._durable_version)
-            if context.threads
-            else DirectBatches(config.samples, context, self._version, self._durable_version)
-        )
+        kind = PrefetchedBatches if context.threads else DirectBatches
+        maker = config.maker(kind.NUM_BATCHES)
+        self._batches: BatchSource = kind(config.samples, context, self._version, self._durable_version, maker)
         self._used: Batch | None = None
         self._changes: deque[ChangeOption] = deque()  # not applied yet
         self._last_change = 0  # number of the last change received
@@ -179,7 +194,8 @@ class TrainerWorker:
         self._apply_changes()
         progress = self._steps / self._config.target_steps
         self._records.announce(self._version + 1, batch)
-        result = self._trainer.step(batch.trajectory, min(1.0, progress))
+        result = self._trainer.step(batch.data, min(1.0, progress))
+        batch.priorities = result.priorities
         self._count(batch)
         self._steps += result.num_decisions
         self._version += 1

@@ -64,7 +64,7 @@ class GroupBatches:
             if self._held is None:
                 return None
             digests = self._ranks.digests.setdefault(self._held.update, {})
-            digests[self._rank] = digest_of(self._held.trajectory)
+            digests[self._rank] = digest_of(self._held.data)
         else:
             self._own._consumer.poll()  # as the thread that gathers the next batch does
         if len(self._ranks.digests[self._held.update]) < self._ranks.size:
