@@ -42,6 +42,11 @@ PARTS = {
     "impala": "srl.algorithms.impala:ImpalaConfig",
     "ippo": "srl.algorithms.mappo:IPPOConfig",
     "mappo": "srl.algorithms.mappo:MAPPOConfig",
+    "sac": "srl.algorithms.sac.config:SACConfig",
+    "td3": "srl.algorithms.sac.config:TD3Config",
+    "ddpg": "srl.algorithms.sac.config:DDPGConfig",
+    "dqn": "srl.algorithms.dqn.config:DQNConfig",
+    "rainbow": "srl.algorithms.dqn.config:RainbowConfig",
     # Environments
     "gymnasium": "srl.environments.adapters.gymnasium:GymnasiumConfig",
     "vector": "srl.environments.adapters.vector:VectorConfig",
