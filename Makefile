@@ -6,10 +6,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 TOOLS := $(VENV)/.tools
+DOCS := $(VENV)/.docs
 # Python compiles what is imported when it is imported first: compiling all of torch would take longer than training.
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 
-.PHONY: help setup tools train test test-all test-cluster check format bench clean
+.PHONY: help setup tools train test test-all test-cluster check docs format bench clean
 
 help:  ## Show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -49,6 +50,13 @@ check: tools  ## Lint and type-check
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+docs: $(DOCS)  ## Build the documentation as a site, site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+$(DOCS): $(READY)
+	$(INSTALL) -e ".[docs]"
+	touch $(DOCS)
+
 format: tools  ## Format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -57,4 +65,4 @@ bench: tools  ## Measure training throughput on this machine
 	for workload in cartpole pong halfcheetah; do $(BIN)/srl bench throughput --workload $$workload; done
 
 clean:  ## Remove everything that was made
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
