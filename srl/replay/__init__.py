@@ -1,0 +1,1 @@
+"""Replay: a memory of past blocks from which trainers draw minibatches."""

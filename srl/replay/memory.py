@@ -1,0 +1,177 @@
+"""The replay memory: blocks go in, minibatches of units come out, priorities come back."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from srl.api.block import STATE, BlockSpec
+from srl.api.dataflow import Replay, TransitionBatch, Transitions
+from srl.base.seeding import derive
+from srl.base.state import State, pack, part, under, unpack
+from srl.base.tree import Array, from_leaves
+from srl.replay.kernels import draw_uniform, generations_of, n_step_returns
+from srl.replay.ring import BlockRing, row_nbytes
+from srl.replay.storage import Arena, as_words
+
+OBSERVATION, DECISION = "observation", "decision"
+NUM_BUFFERS = 2
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """K x B units. The arrays are valid until the next draw but one."""
+
+    batch: TransitionBatch
+    index: Array  # [K, B] int64: where the units are in the memory
+    generation: Array  # [K, B] int64: of the slots that they are in
+
+
+def stored_paths(spec: BlockSpec) -> list[str]:
+    """Return the paths of the arrays that transitions need: observations and decisions, without recurrent states."""
+    paths = [path for path, _ in spec.arrays()]
+    memory = f"{DECISION}/{STATE}"
+    roots = (OBSERVATION, DECISION)
+    return [p for p in paths if p.split("/")[0] in roots and p != memory and not p.startswith(f"{memory}/")]
+
+
+def num_slots(dataflow: Replay, spec: BlockSpec, num_shards: int = 1) -> int:
+    """Return the number of blocks that one of `num_shards` memories keeps."""
+    return max(1, -(-dataflow.capacity // (num_shards * spec.horizon * spec.lanes)))
+
+
+def bytes_needed(dataflow: Replay, spec: BlockSpec, num_shards: int = 1) -> int:
+    """Return the size of a full memory in bytes."""
+    return num_slots(dataflow, spec, num_shards) * spec.lanes * spec.rows * row_nbytes(spec, stored_paths(spec))
+
+
+class Buffers:
+    """Arrays for one draw of up to `num_units` units."""
+
+    def __init__(self, spec: BlockSpec, paths: list[str], num_units: int) -> None:
+        kinds = dict(spec.arrays())
+        self.num_units = num_units
+        self.index, self.generation, self.places, self.ends = np.zeros((4, num_units), np.int64)
+        self.reward, self.discount, self.weight = np.ones((3, num_units), np.float32)
+        self.here = {path: kinds[path].empty(num_units) for path in paths}
+        self.there = {path: kinds[path].empty(num_units) for path in paths if path.split("/")[0] == OBSERVATION}
+        self.here_words = {path: as_words(array, 1) for path, array in self.here.items()}
+        self.there_words = {path: as_words(array, 1) for path, array in self.there.items()}
+
+
+class ReplayMemory:
+    """Memory of the newest decisions. Not for use by several threads at once.
+
+    `spill` is a directory for files that hold the blocks, if they do not fit into memory.
+    """
+
+    def __init__(
+        self, dataflow: Replay, spec: BlockSpec, seed: int, num_shards: int = 1, spill: Path | None = None
+    ) -> None:
+        if dataflow.batch % num_shards:
+            raise ValueError(f"batch must be a multiple of the {num_shards} trainers; found {dataflow.batch}")
+        assert isinstance(dataflow.unit, Transitions)
+        self._unit = dataflow.unit
+        self._batch = dataflow.batch // num_shards
+        self._spec = spec
+        self._paths = stored_paths(spec)
+        self._ring = BlockRing(spec, num_slots(dataflow, spec, num_shards), self._paths, Arena(spill))
+        self._random = np.array([derive(seed, "replay")], np.uint64)  # state of a SplitMix64 generator
+        self._buffers: list[Buffers | None] = [None] * NUM_BUFFERS
+        self._turn = 0
+        self._num_new = 0
+        self.size = 0
+        """Decisions that can be drawn."""
+        self.collected = 0
+        """Decisions inserted so far."""
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the blocks when the memory is full."""
+        return self._ring.nbytes
+
+    def insert(self, arrays: Mapping[str, Array], track: Hashable, first_step: int) -> int:
+        """Copy a block, and return the number of its decisions. It continues the last block of the same `track` (plain
+        data: a string, a number or a tuple) if `first_step` is the step after that block."""
+        ring = self._ring
+        replaced = int(ring.num_acting[ring.next_slot])
+        slot = ring.insert(arrays, track, first_step)
+        count = int(ring.num_acting[slot])
+        self.size += count - replaced
+        self.collected += count
+        self._num_new += count
+        return count
+
+    def draw(self, num_steps: int, progress: float) -> Drawn:
+        """Draw `num_steps` minibatches. `progress`, from 0 to 1, is that of the run."""
+        if num_steps and not self.size:
+            raise ValueError("the replay memory is empty; insert a block with decisions before drawing")
+        count = num_steps * self._batch
+        buffers = self._next_buffers(count)
+        index, places, ends = buffers.index[:count], buffers.places[:count], buffers.ends[:count]
+        reward, discount, generation = buffers.reward[:count], buffers.discount[:count], buffers.generation[:count]
+        ring = self._ring
+        draw_uniform(self._random, ring.flags, ring.num_strips, index)
+        generations_of(index, ring.units_per_slot, ring.generation, generation)
+        unit, lanes = self._unit, self._spec.lanes
+        n_step_returns(
+            index,
+            unit.n_step,
+            unit.gamma,
+            lanes,
+            ring.flags,
+            ring.rewards,
+            ring.following,
+            places,
+            ends,
+            reward,
+            discount,
+        )
+        for path, store in ring.stores.items():
+            store.take(places, buffers.here[path][:count], buffers.here_words[path][:count])
+            if path in buffers.there:
+                store.take(ends, buffers.there[path][:count], buffers.there_words[path][:count])
+        return self._drawn(buffers, num_steps)
+
+    def _next_buffers(self, count: int) -> Buffers:
+        self._turn = (self._turn + 1) % NUM_BUFFERS
+        buffers = self._buffers[self._turn]
+        if buffers is None or buffers.num_units < count:
+            buffers = self._buffers[self._turn] = Buffers(self._spec, self._paths, count)
+        return buffers
+
+    def _drawn(self, buffers: Buffers, num_steps: int) -> Drawn:
+        size = self._batch
+
+        def shaped(array: Array) -> Array:
+            return array[: num_steps * size].reshape(num_steps, size, *array.shape[1:])
+
+        here = from_leaves({path: shaped(array) for path, array in buffers.here.items()})
+        there = from_leaves({path: shaped(array) for path, array in buffers.there.items()})
+        batch = TransitionBatch(
+            here[OBSERVATION],
+            here[DECISION],
+            shaped(buffers.reward),
+            shaped(buffers.discount),
+            there[OBSERVATION],
+            shaped(buffers.weight),
+            self._num_new,
+        )
+        self._num_new = 0
+        return Drawn(batch, shaped(buffers.index), shaped(buffers.generation))
+
+    def feedback(self, drawn: Drawn, priorities: Array) -> None:
+        """Set the priorities [K, B] of drawn units. Units that were replaced since are ignored."""
+
+    def state(self) -> State:
+        fields = [self.size, self.collected, self._num_new, int(self._random[0])]
+        return {"fields": pack(fields), **under("ring", self._ring.state())}
+
+    def restore(self, state: State) -> None:
+        """Continue from a saved state, in a new memory of the same size and layout."""
+        self._ring.restore(part(state, "ring"))
+        self.size, self.collected, self._num_new, bits = unpack(state["fields"])
+        self._random[0] = bits

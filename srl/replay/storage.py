@@ -1,0 +1,93 @@
+"""Storage of one array of the blocks, by place; and the memory that it is in."""
+
+from __future__ import annotations
+
+import mmap
+import tempfile
+from abc import ABC, abstractmethod
+from pathlib import Path
+
+import numpy as np
+
+from srl.base.state import NotResumable, State
+from srl.base.tree import Array, ArraySpec
+from srl.replay.kernels import take_rows
+
+WORDS = ("uint64", "uint32", "uint16", "uint8")
+
+
+class Arena:
+    """Source of large arrays, which the operating system fills with memory as they are written: anonymous memory, or
+    with `directory`, unnamed files there."""
+
+    def __init__(self, directory: Path | None = None) -> None:
+        self._directory = directory
+
+    def array(self, shape: tuple[int, ...], dtype: str) -> Array:
+        """Return a new array of zeros."""
+        nbytes = max(1, int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize)
+        if self._directory is None:
+            memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            if hasattr(mmap, "MADV_HUGEPAGE"):
+                memory.madvise(mmap.MADV_HUGEPAGE)  # draws touch random rows
+        else:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self._directory) as file:
+                file.truncate(nbytes)
+                memory = mmap.mmap(file.fileno(), nbytes)
+        return np.frombuffer(memory, dtype, int(np.prod(shape, dtype=np.int64))).reshape(shape)
+
+
+def as_words(array: Array, leading: int) -> Array:
+    """Return a contiguous array [..., *shape] as rows of the largest words: [N, words]. The first `leading` axes count
+    the rows."""
+    rows = int(np.prod(array.shape[:leading], dtype=np.int64))
+    size = int(np.prod(array.shape[leading:], dtype=np.int64))
+    kind = next(word for word in WORDS if size * array.dtype.itemsize % np.dtype(word).itemsize == 0)
+    return array.reshape(rows, size).view(kind)
+
+
+class ArrayStore(ABC):
+    """One array of all blocks in a ring."""
+
+    nbytes: int
+
+    @abstractmethod
+    def write(self, slot: int, values: Array) -> None:
+        """Copy a block's array [T+1, L, ...] into a slot."""
+
+    @abstractmethod
+    def take(self, places: Array, target: Array, words: Array) -> None:
+        """Copy the rows at `places` [N] into `target` [N, ...]; `words` is `target` as words."""
+
+    @abstractmethod
+    def state(self, num_slots: int) -> State:
+        """Return the first slots."""
+
+    @abstractmethod
+    def restore(self, state: State) -> None:
+        """Continue from a saved state."""
+
+
+class RowStore(ArrayStore):
+    """Every row as it is."""
+
+    def __init__(self, spec: ArraySpec, num_slots: int, num_rows: int, lanes: int, arena: Arena) -> None:
+        self._array = arena.array((num_slots, lanes, num_rows, *spec.shape), spec.dtype)
+        self._words = as_words(self._array, 3)
+        self.nbytes = self._array.nbytes
+
+    def write(self, slot: int, values: Array) -> None:
+        self._array[slot] = values.swapaxes(0, 1)
+
+    def take(self, places: Array, target: Array, words: Array) -> None:
+        take_rows(self._words, places, words)
+
+    def state(self, num_slots: int) -> State:
+        return {"rows": self._array[:num_slots].copy()}
+
+    def restore(self, state: State) -> None:
+        rows = state["rows"]
+        if rows.shape[1:] != self._array.shape[1:] or len(rows) > len(self._array):
+            raise NotResumable(f"the saved rows have the shape {rows.shape}, the memory has {self._array.shape}")
+        self._array[: len(rows)] = rows
