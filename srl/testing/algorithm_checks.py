@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from srl.api.algorithm import AlgorithmConfig
+from srl.api.dataflow import Replay, Sequences, TransitionBatch
 from srl.api.policy import Decision, Policy
 from srl.api.spaces import Discrete, MultiDiscrete, Space
 from srl.api.trainer import Trainer, TrainResult, Trajectory
@@ -21,6 +22,7 @@ from srl.environments.random_actions import random_actions
 from srl.testing.findings import Finding, Findings, check_sendable
 
 ROWS, LANES = 17, 8
+GRADIENT_STEPS = 4  # minibatches of a batch from replay
 READ = "read srl/api/algorithm.py, srl/api/policy.py and srl/api/trainer.py, and docs/howto/algorithm.md"
 
 
@@ -76,6 +78,25 @@ def record_trajectory(
     )
 
 
+def record_transitions(
+    policy: Policy, observation: Tree, next_observation: Tree, rng: np.random.Generator, gamma: float
+) -> TransitionBatch:
+    """Return a batch that replay would draw for observations [K, B, ...]. Rewards and terminations are random."""
+    steps, size = next(leaf.shape[:2] for _, leaf in leaves(observation))
+    flat = map_tree(lambda array: array.reshape(steps * size, *array.shape[2:]), observation)
+    decision = policy.act(flat, None, np.zeros(steps * size, bool))
+    discount = np.where(rng.random((steps, size)) < 0.1, 0.0, gamma).astype(np.float32)
+    return TransitionBatch(
+        observation,
+        map_tree(lambda array: array.reshape(steps, size, *array.shape[1:]), dict(decision)),
+        rng.standard_normal((steps, size)).astype(np.float32),
+        discount,
+        next_observation,
+        np.ones((steps, size), np.float32),
+        steps * size,
+    )
+
+
 @dataclass(frozen=True)
 class _Subject:
     """The algorithm under test and the data to test it with."""
@@ -103,11 +124,23 @@ class _Subject:
         reshaped: Tree = map_tree(lambda array: array.reshape(*shape, *array.shape[1:]), flat)
         return reshaped
 
-    def batch(self, seed: int) -> Trajectory:
+    @property
+    def replays_sequences(self) -> bool:
+        flow = self.config.dataflow()
+        return isinstance(flow, Replay) and isinstance(flow.unit, Sequences)
+
+    def batch(self, seed: int) -> Trajectory | TransitionBatch:
+        """Return a batch of the kind that the algorithm's dataflow provides."""
+        flow, rng = self.config.dataflow(), np.random.default_rng(seed)
+        if isinstance(flow, Replay):
+            assert not isinstance(flow.unit, Sequences)
+            shape, policy = (GRADIENT_STEPS, LANES), self.policy(self.trainer().parameters())
+            before, after = self.observations(*shape, seed=seed), self.observations(*shape, seed=seed + 100)
+            return record_transitions(policy, before, after, rng, flow.unit.gamma**flow.unit.n_step)
         spec = self.config.decision_spec(self.observation, self.action).get("state")
         policy = self.policy(self.trainer().parameters())
         state = spec if isinstance(spec, ArraySpec) else None
-        return record_trajectory(policy, self.observations(ROWS, LANES, seed=seed), np.random.default_rng(seed), state)
+        return record_trajectory(policy, self.observations(ROWS, LANES, seed=seed), rng, state)
 
 
 def _check_config(subject: _Subject, findings: Findings) -> None:
@@ -211,6 +244,8 @@ def _check_trainer(subject: _Subject, findings: Findings) -> None:
     if not np.array_equal(np.asarray(state.get("parameters", ())), parameters):
         fix = "return the vector of `parameters` in `state` under this name: a checkpoint contains only the state"
         findings.error("`state` to contain `parameters`", str(sorted(state)), fix)
+    if subject.replays_sequences:
+        return  # random data has no sequences
     if not findings.have_errors:
         _check_step(subject, findings, trainer)
     if not findings.have_errors:
@@ -228,8 +263,11 @@ def _check_step(subject: _Subject, findings: Findings, trainer: Trainer) -> None
     if result.skipped:
         findings.error("an update on finite data", "`step` skipped it", "skip only losses and gradients of NaN or inf")
     if result.num_decisions != batch.num_decisions:
-        expected = f"num_decisions {batch.num_decisions}, the rows with `acting` except row T"
-        findings.error(expected, str(result.num_decisions), "learn from the rows where `acting` is true")
+        expected, fix = f"num_decisions {batch.num_decisions}", "return the batch's own number of decisions"
+        if isinstance(batch, Trajectory):
+            expected += ", the rows with `acting` except row T"
+            fix = "learn from the rows where `acting` is true"
+        findings.error(expected, str(result.num_decisions), fix)
     wrong = {name: value for name, value in result.metrics.items() if not np.isfinite(value)}
     if wrong:
         findings.error("finite metrics", str(wrong), "report only numbers, and skip updates that are not finite")
@@ -269,15 +307,19 @@ def _check_data(subject: _Subject, findings: Findings) -> None:
     if not np.array_equal(_after(subject, batches, overwrite=True), expected):
         fix = "copy the arrays that you keep: they are reused as soon as `step` returns"
         findings.error("updates that do not depend on the arrays of earlier batches", "other parameters", fix)
-    changed = copy.deepcopy(batches)
-    for batch in changed:
-        batch.reward[~batch.acting] = 100.0
-        batch.reward[-1] = 100.0
-    if not np.allclose(_after(subject, changed), expected, rtol=1e-4, atol=1e-6):
-        fix = "learn from the rows where `acting` is true; row T only bootstraps (srl.algorithms.returns.gae does both)"
-        findings.error("rewards of rows without a decision to have no effect", "other parameters", fix)
+    if isinstance(batches[0], Trajectory):
+        changed = copy.deepcopy(batches)
+        for batch in changed:
+            assert isinstance(batch, Trajectory)
+            batch.reward[~batch.acting] = 100.0
+            batch.reward[-1] = 100.0
+        if not np.allclose(_after(subject, changed), expected, rtol=1e-4, atol=1e-6):
+            fix = "learn from the rows where `acting` is true; row T only bootstraps (srl.algorithms.returns.gae "
+            fix += "does both)"
+            findings.error("rewards of rows without a decision to have no effect", "other parameters", fix)
     broken = copy.deepcopy(batches[0])
-    broken.reward[tuple(np.argwhere(broken.acting[:-1])[0])] = np.nan
+    acting = broken.acting[:-1] if isinstance(broken, Trajectory) else np.ones_like(broken.reward, bool)
+    broken.reward[tuple(np.argwhere(acting)[0])] = np.nan
     trainer = subject.trainer()
     before = trainer.parameters().copy()
     with np.errstate(all="ignore"):
@@ -288,14 +330,15 @@ def _check_data(subject: _Subject, findings: Findings) -> None:
         findings.error("an update with a reward of NaN to be skipped", "it changed the parameters", fix)
 
 
-def _after(subject: _Subject, batches: list[Trajectory], overwrite: bool = False) -> Array:
+def _after(subject: _Subject, batches: list[Trajectory | TransitionBatch], overwrite: bool = False) -> Array:
     """Return a new trainer's parameters after these batches. With `overwrite`, each batch's arrays are overwritten
     after its step."""
     trainer = subject.trainer()
     for batch in copy.deepcopy(batches):
         trainer.step(batch, 0.0)
         if overwrite:
-            for _, array in leaves({name: part for name, part in vars(batch).items() if part is not None}):
+            kept = {name: part for name, part in vars(batch).items() if isinstance(part, (np.ndarray, Mapping))}
+            for _, array in leaves(kept):
                 array[...] = 1
     return trainer.parameters().copy()
 

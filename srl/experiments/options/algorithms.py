@@ -12,6 +12,7 @@ from srl.algorithms.impala import ImpalaConfig
 from srl.algorithms.mappo import IPPOConfig, MAPPOConfig
 from srl.algorithms.ppg import PPGConfig
 from srl.algorithms.ppo.config import PPOConfig
+from srl.algorithms.sac.config import DDPGConfig, SACConfig, TD3Config
 from srl.api.algorithm import AlgorithmConfig
 from srl.base.errors import nearest
 from srl.base.object_names import load_object, name_of
@@ -25,6 +26,9 @@ BUILT_IN: dict[str, type[AlgorithmConfig]] = {
     "ppg": PPGConfig,
     "ippo": IPPOConfig,
     "mappo": MAPPOConfig,
+    "sac": SACConfig,
+    "td3": TD3Config,
+    "ddpg": DDPGConfig,
 }
 ALGORITHMS = tuple(BUILT_IN)
 PURPOSES = {
@@ -34,6 +38,9 @@ PURPOSES = {
     "ppg": "expensive steps and rich observations such as images",
     "ippo": "several agents that play against each other or see enough",
     "mappo": "several agents that cooperate while each sees little",
+    "sac": "real-valued actions and expensive steps: learns from a memory of past steps",
+    "td3": "as sac, with a deterministic policy",
+    "ddpg": "a simple baseline of td3",
 }
 
 

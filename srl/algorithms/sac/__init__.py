@@ -1,0 +1,1 @@
+"""SAC, TD3 and DDPG: actors and ensembles of critics that learn from replayed transitions."""

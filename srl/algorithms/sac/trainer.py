@@ -1,0 +1,184 @@
+"""Trainers with an actor and an ensemble of critics, and the one of SAC for Box actions."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from srl.algorithms.offpolicy.learner import ModuleLearner
+from srl.algorithms.offpolicy.trainer import Minibatch, TransitionTrainer
+from srl.algorithms.sac.config import ReplayActorCriticConfig, SACConfig
+from srl.algorithms.sac.losses import (
+    critic_loss,
+    policy_loss,
+    soft_value,
+    squashed_sample,
+    td_target,
+    temperature_loss,
+)
+from srl.algorithms.sac.networks import Critics, Temperature, build_critics, inner_actor
+from srl.api.spaces import Box, Space
+from srl.base.seeding import derive
+from srl.networks.distributions.action_scaling import finite_scaling
+
+ACTOR, CRITIC, TEMPERATURE = "actor", "critic", "temperature"
+
+
+class ReplayActorCriticTrainer(TransitionTrainer):
+    """Base class: one gradient step of the critics and, every `policy_delay` of them, one of the actor."""
+
+    actor_has_target = False
+
+    def __init__(self, config: ReplayActorCriticConfig, observation: Space, action: Space, seed: int) -> None:
+        super().__init__(config, seed)
+        self.network, self.distribution = config.build_network(observation, action, seed)
+        self.critics = build_critics(observation, action, config, derive(seed, CRITIC))
+        modules: dict[str, torch.nn.Module] = {ACTOR: self.network, CRITIC: self.critics, **self.other_modules()}
+        targets = (ACTOR, CRITIC) if self.actor_has_target else (CRITIC,)
+        self.explore(0.0, learning=config.learning_starts == 0)
+        self.learner = ModuleLearner(modules, targets, config.device, config.adam_eps, {"counters": self.counters})
+        self.generator = torch.Generator(self.learner.device)
+        self.scaling = finite_scaling(action) if isinstance(action, Box) else None
+
+    def other_modules(self) -> dict[str, torch.nn.Module]:
+        """Return further networks that learn."""
+        return {}
+
+    @abstractmethod
+    def critic_target(self, batch: Minibatch) -> Tensor:
+        """Return the target [B] of the critics. Called without gradients."""
+
+    @abstractmethod
+    def actor_loss(self, batch: Minibatch) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the loss of the actor, and metrics."""
+
+    def explore(self, progress: float, learning: bool) -> None:
+        inner_actor(self.network).explore(0.0 if learning else 1.0, 0.0)
+
+    @property
+    def target_critics(self) -> Critics:
+        target = self.learner.targets[CRITIC]
+        assert isinstance(target, Critics)
+        return target
+
+    def gradient_step(self, batch: Minibatch, learning_rate: float) -> tuple[dict[str, Tensor], Tensor]:
+        config, learner = self.config, self.learner
+        self.generator.manual_seed(derive(*self.counters.tolist(), learner.ranks.rank))
+        batch = self.prepare(batch)
+        metrics, errors = self.critic_step(batch, learning_rate)
+        if self.num_steps % config.policy_delay == 0:
+            metrics |= self.actor_step(batch, learning_rate)
+            if self.actor_has_target:
+                learner.follow(ACTOR, config.tau)
+                learner.follow(CRITIC, config.tau)
+        if not self.actor_has_target:
+            learner.follow(CRITIC, config.tau)
+        return metrics, errors
+
+    def prepare(self, batch: Minibatch) -> Minibatch:
+        """Convert Box actions [B, ...] to unit actions [B, d]."""
+        if self.scaling is None:
+            return batch
+        return batch._replace(action=self.scaling.to_unit(batch.action.reshape(len(batch.action), -1)))
+
+    def critic_step(self, batch: Minibatch, learning_rate: float) -> tuple[dict[str, Tensor], Tensor]:
+        with torch.no_grad():
+            target = self.critic_target(batch)
+        values = self.taken_values(batch)
+        loss = critic_loss(values, target, batch.weight)
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.learner.descend(CRITIC, learning_rate, self.config.max_grad_norm)
+        with torch.no_grad():
+            errors = (values - target).abs_().mean(0)
+            return {"critic_loss": loss.detach(), "value": values.mean()}, errors
+
+    def taken_values(self, batch: Minibatch) -> Tensor:
+        """Return the values [E, B] of the actions in the batch."""
+        return self.values(self.critics, batch.observation, batch.action)
+
+    def values(
+        self, critics: Critics, observation: Any, action: Tensor | None, members: Tensor | None = None
+    ) -> Tensor:
+        result: Tensor = critics(observation, action, members, self.generator)
+        return result
+
+    def target_members(self) -> Tensor | None:
+        """Draw the critics whose lowest value is the target (REDQ, Chen et al. 2021, algorithm 1); None: all."""
+        config = self.config
+        if config.target_critics is None:
+            return None
+        order = torch.randperm(config.num_critics, generator=self.generator, device=self.learner.device)
+        return order[: config.target_critics]
+
+    def for_actor(self, values: Tensor) -> Tensor:
+        """Reduce values [E, ...] to what the actor maximizes."""
+        return values.amin(0) if self.config.target_critics is None else values.mean(0)
+
+    def actor_step(self, batch: Minibatch, learning_rate: float) -> dict[str, Tensor]:
+        self.critics.requires_grad_(False)
+        try:
+            loss, metrics = self.actor_loss(batch)
+            loss.backward()  # type: ignore[no-untyped-call]
+        finally:
+            self.critics.requires_grad_(True)
+        self.learner.descend(ACTOR, learning_rate, self.config.max_grad_norm)
+        return {"actor_loss": loss.detach(), **metrics}
+
+
+class SoftTrainer(ReplayActorCriticTrainer):
+    """Base class of trainers with a temperature, the weight of the policy's entropy."""
+
+    config: SACConfig
+
+    def __init__(self, config: SACConfig, observation: Space, action: Space, seed: int) -> None:
+        self.temperature = Temperature(config.initial_temperature)
+        self.target_entropy = config.entropy_target(action)
+        super().__init__(config, observation, action, seed)
+
+    def other_modules(self) -> dict[str, torch.nn.Module]:
+        return {TEMPERATURE: self.temperature}
+
+    def current_temperature(self) -> Tensor:
+        return self.temperature.log_value.detach().exp()
+
+    def learn_temperature(self, entropy: Tensor, learning_rate: float) -> None:
+        """Move the temperature, given entropies [B] of the policy."""
+        if self.config.learn_temperature:
+            loss = temperature_loss(self.temperature.log_value, entropy.detach(), self.target_entropy)
+            loss.backward()  # type: ignore[no-untyped-call]
+            self.learner.descend(TEMPERATURE, learning_rate)
+
+    def actor_step(self, batch: Minibatch, learning_rate: float) -> dict[str, Tensor]:
+        metrics = super().actor_step(batch, learning_rate)
+        temperature = self.current_temperature()
+        self.learn_temperature(metrics["entropy"], learning_rate)
+        return {**metrics, "temperature": temperature[0]}
+
+
+class Sample(NamedTuple):
+    action: Tensor  # [B, d], in units of the bounds
+    log_prob: Tensor  # [B]
+
+
+class SACTrainer(SoftTrainer):
+    """SAC for Box actions (Haarnoja et al. 2018, algorithm 1)."""
+
+    def sample(self, observation: Any) -> Sample:
+        mean, log_std = self.network(observation)[0].chunk(2, dim=1)
+        noise = torch.empty_like(mean, memory_format=torch.contiguous_format).normal_(generator=self.generator)
+        return Sample(*squashed_sample(mean, log_std, noise))
+
+    def critic_target(self, batch: Minibatch) -> Tensor:
+        after = self.sample(batch.next_observation)
+        values = self.values(self.target_critics, batch.next_observation, after.action, self.target_members())
+        value = soft_value(values, after.log_prob, self.current_temperature())
+        return td_target(batch.reward, batch.discount, value)
+
+    def actor_loss(self, batch: Minibatch) -> tuple[Tensor, dict[str, Tensor]]:
+        own = self.sample(batch.observation)
+        value = self.for_actor(self.values(self.critics, batch.observation, own.action))
+        loss = policy_loss(value, own.log_prob, self.current_temperature())
+        return loss, {"entropy": own.log_prob.detach().mean().neg()}
