@@ -103,7 +103,7 @@ def n_step_returns(
     """
     num_rows = flags.shape[1] - 1
     for i in range(len(units)):
-        strip = units[i] // num_rows
+        strip = np.int64(np.uint64(units[i]) // np.uint64(num_rows))
         row = units[i] - strip * num_rows
         places[i] = strip * (num_rows + 1) + row
         total, discount = 0.0, 1.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -58,6 +58,7 @@ class Buffers:
         self.reward, self.discount, self.weight = np.ones((3, num_units), np.float32)
         self.here = {path: kinds[path].empty(num_units) for path in paths}
         self.there = {path: kinds[path].empty(num_units) for path in paths if path.split("/")[0] == OBSERVATION}
+        self.views: dict[int, Drawn] = {}  # by the number of gradient steps
         self.here_words = {path: as_words(array, 1) for path, array in self.here.items()}
         self.there_words = {path: as_words(array, 1) for path, array in self.there.items()}
 
@@ -144,6 +145,14 @@ class ReplayMemory:
         return buffers
 
     def _drawn(self, buffers: Buffers, num_steps: int) -> Drawn:
+        if num_steps not in buffers.views:
+            buffers.views[num_steps] = self._view(buffers, num_steps)
+        drawn = buffers.views[num_steps]
+        drawn = replace(drawn, batch=replace(drawn.batch, num_decisions=self._num_new))
+        self._num_new = 0
+        return drawn
+
+    def _view(self, buffers: Buffers, num_steps: int) -> Drawn:
         size = self._batch
 
         def shaped(array: Array) -> Array:
@@ -158,9 +167,8 @@ class ReplayMemory:
             shaped(buffers.discount),
             there[OBSERVATION],
             shaped(buffers.weight),
-            self._num_new,
+            0,
         )
-        self._num_new = 0
         return Drawn(batch, shaped(buffers.index), shaped(buffers.generation))
 
     def feedback(self, drawn: Drawn, priorities: Array) -> None:

@@ -1,0 +1,128 @@
+"""A slow and obvious replay memory, random blocks for it, and the schedules that tests of the real one share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from srl.api.block import BlockSpec
+from srl.base.tree import ArraySpec
+
+
+def spec_of(horizon: int, lanes: int, observation=None, **decision) -> BlockSpec:
+    observation = observation or ArraySpec((2,), "float32")
+    return BlockSpec(horizon, lanes, observation, {"action": ArraySpec((), "int64"), **decision})
+
+
+def empty_block(spec: BlockSpec) -> dict[str, np.ndarray]:
+    return {path: kind.empty(spec.rows, spec.lanes) for path, kind in spec.arrays()}
+
+
+@dataclass
+class Lane:
+    """A lane that plays random episodes. Its observations are serial numbers, so that each one can be recognized."""
+
+    rng: np.random.Generator
+    serial: int
+    row: dict = field(default_factory=dict)
+
+    def start(self) -> None:
+        self.row = {"acting": True, "first": True}
+        self._observe()
+
+    def _observe(self) -> None:
+        self.serial += 1
+        self.row |= {"observation": self.serial, "action": self.serial + 0.5}
+
+    def step(self, end_rate: float) -> dict:
+        """Return the current row, complete, and go on to the next one."""
+        row = self.row
+        ends = row["acting"] and self.rng.random() < end_rate
+        terminated = ends and self.rng.random() < 0.5
+        row |= {
+            "reward": float(self.rng.integers(1, 100)) if row["acting"] else 0.0,
+            "terminated": terminated,
+            "truncated": ends and (not terminated or self.rng.random() < 0.2),
+        }
+        self.row = {"acting": not ends, "first": not row["acting"]}
+        self._observe()
+        return row
+
+
+class Source:
+    """Lanes that fill blocks. Row T of a block is repeated as row 0 of the next one."""
+
+    def __init__(self, spec: BlockSpec, rng: np.random.Generator, serial: int, end_rate: float) -> None:
+        self.spec, self.end_rate = spec, end_rate
+        self.lanes = [Lane(rng, serial + 100_000 * i) for i in range(spec.lanes)]
+        for lane in self.lanes:
+            lane.start()
+        self.first_step = 0
+
+    def block(self) -> tuple[dict[str, np.ndarray], int]:
+        """Return the next block and the number of its first step."""
+        arrays = empty_block(self.spec)
+        for index, lane in enumerate(self.lanes):
+            for row in range(self.spec.rows):
+                values = lane.step(self.end_rate) if row < self.spec.horizon else {**lane.row}
+                for name, value in values.items():
+                    path = "decision/action" if name == "action" else name
+                    arrays[path][row, index] = value
+        step = self.first_step
+        self.first_step += self.spec.horizon
+        return arrays, step
+
+
+class ReferenceMemory:
+    """Every transition computed by a loop over a list of rows."""
+
+    def __init__(self, spec: BlockSpec, num_slots: int, n_step: int, gamma: float) -> None:
+        self.spec, self.num_slots, self.n_step, self.gamma = spec, num_slots, n_step, gamma
+        self.blocks: list[tuple] = []  # (arrays, track, first_step), oldest first
+
+    def insert(self, arrays: dict[str, np.ndarray], track, first_step: int) -> None:
+        self.blocks.append(({path: values.copy() for path, values in arrays.items()}, track, first_step))
+        self.blocks = self.blocks[-self.num_slots :]
+
+    def transitions(self) -> dict[float, tuple]:
+        """Return (observation, action, reward, discount, next_observation) of all units, by observation."""
+        found = {}
+        for number, (arrays, *_) in enumerate(self.blocks):
+            for lane in range(self.spec.lanes):
+                for row in range(self.spec.horizon):
+                    if arrays["acting"][row, lane]:
+                        key = float(arrays["observation"][row, lane, 0])
+                        found[key] = self._transition(number, lane, row)
+        return found
+
+    def _row_after(self, number: int, row: int, lane: int):
+        """Return block, row and number of what follows: within the block, or in the next block of the track."""
+        _, track, first_step = self.blocks[number]
+        if row + 1 < self.spec.horizon:
+            return number, row + 1
+        newest = [i for i, (_, other, _) in enumerate(self.blocks) if other == track and i > number]
+        if newest and self.blocks[newest[0]][2] == first_step + self.spec.horizon:
+            after = self.blocks[newest[0]][0]
+            if after["acting"][0, lane] and not after["first"][0, lane]:
+                return newest[0], 0
+        return number, self.spec.horizon  # for bootstrapping only
+
+    def _transition(self, number: int, lane: int, row: int) -> tuple:
+        arrays = self.blocks[number][0]
+        observation, action = arrays["observation"][row, lane], arrays["decision/action"][row, lane]
+        reward, discount = 0.0, 1.0
+        for _ in range(self.n_step):
+            arrays = self.blocks[number][0]
+            reward += discount * float(arrays["reward"][row, lane])
+            discount *= self.gamma
+            if arrays["terminated"][row, lane]:
+                number, row, discount = number, row + 1, 0.0
+                break
+            if arrays["truncated"][row, lane]:
+                row += 1
+                break
+            number, row = self._row_after(number, row, lane)
+            if row == self.spec.horizon or not self.blocks[number][0]["acting"][row, lane]:
+                break
+        return observation, action, reward, discount, self.blocks[number][0]["observation"][row, lane]
