@@ -11,9 +11,10 @@ import numpy as np
 from srl.api.block import STATE, BlockSpec
 from srl.api.dataflow import Replay, TransitionBatch, Transitions
 from srl.base.seeding import derive
-from srl.base.state import State, pack, part, under, unpack
+from srl.base.state import NotResumable, State, pack, part, under, unpack
 from srl.base.tree import Array, from_leaves
 from srl.replay.kernels import draw_uniform, generations_of, n_step_returns
+from srl.replay.priorities import PrioritizedUnits
 from srl.replay.ring import BlockRing, row_nbytes
 from srl.replay.storage import Arena, as_words
 
@@ -45,7 +46,8 @@ def num_slots(dataflow: Replay, spec: BlockSpec, num_shards: int = 1) -> int:
 
 def bytes_needed(dataflow: Replay, spec: BlockSpec, num_shards: int = 1) -> int:
     """Return the size of a full memory in bytes."""
-    return num_slots(dataflow, spec, num_shards) * spec.lanes * spec.rows * row_nbytes(spec, stored_paths(spec))
+    slots = num_slots(dataflow, spec, num_shards)
+    return slots * spec.lanes * spec.rows * row_nbytes(spec, stored_paths(spec))
 
 
 class Buffers:
@@ -80,6 +82,8 @@ class ReplayMemory:
         self._spec = spec
         self._paths = stored_paths(spec)
         self._ring = BlockRing(spec, num_slots(dataflow, spec, num_shards), self._paths, Arena(spill))
+        units = self._ring.num_slots * self._ring.units_per_slot
+        self._priorities = None if dataflow.priorities is None else PrioritizedUnits(dataflow.priorities, units)
         self._random = np.array([derive(seed, "replay")], np.uint64)  # state of a SplitMix64 generator
         self._buffers: list[Buffers | None] = [None] * NUM_BUFFERS
         self._turn = 0
@@ -101,6 +105,8 @@ class ReplayMemory:
         replaced = int(ring.num_acting[ring.next_slot])
         slot = ring.insert(arrays, track, first_step)
         count = int(ring.num_acting[slot])
+        if self._priorities is not None:
+            self._priorities.insert(slot * ring.units_per_slot, ring.strips(slot)[0])
         self.size += count - replaced
         self.collected += count
         self._num_new += count
@@ -115,7 +121,10 @@ class ReplayMemory:
         index, places, ends = buffers.index[:count], buffers.places[:count], buffers.ends[:count]
         reward, discount, generation = buffers.reward[:count], buffers.discount[:count], buffers.generation[:count]
         ring = self._ring
-        draw_uniform(self._random, ring.flags, ring.num_strips, index)
+        if self._priorities is None:
+            draw_uniform(self._random, ring.flags, ring.num_strips, index)
+        elif count:
+            self._priorities.draw(self._random, self._batch, progress, index, buffers.weight[:count])
         generations_of(index, ring.units_per_slot, ring.generation, generation)
         unit, lanes = self._unit, self._spec.lanes
         n_step_returns(
@@ -173,13 +182,34 @@ class ReplayMemory:
 
     def feedback(self, drawn: Drawn, priorities: Array) -> None:
         """Set the priorities [K, B] of drawn units. Units that were replaced since are ignored."""
+        if self._priorities is not None:
+            now = np.empty_like(drawn.generation)
+            generations_of(drawn.index.ravel(), self._ring.units_per_slot, self._ring.generation, now.ravel())
+            is_current = (now == drawn.generation).ravel()
+            self._priorities.feedback(drawn.index.ravel(), is_current, np.asarray(priorities, np.float64).ravel())
+
+    def age_of(self, drawn: Drawn) -> int:
+        """Return the mean age of the last minibatch: decisions inserted since. Call it before the next insert."""
+        if not len(drawn.index):
+            return 0
+        ring = self._ring
+        slots = drawn.index[-1] // ring.units_per_slot
+        return int(np.mean((ring.next_slot - 1 - slots) % ring.num_slots) * ring.units_per_slot)
 
     def state(self) -> State:
         fields = [self.size, self.collected, self._num_new, int(self._random[0])]
-        return {"fields": pack(fields), **under("ring", self._ring.state())}
+        state = {"fields": pack(fields), **under("ring", self._ring.state())}
+        if self._priorities is not None:
+            num_units = self._ring.num_filled * self._ring.units_per_slot
+            state |= under("priorities", self._priorities.state(num_units))
+        return state
 
     def restore(self, state: State) -> None:
         """Continue from a saved state, in a new memory of the same size and layout."""
         self._ring.restore(part(state, "ring"))
         self.size, self.collected, self._num_new, bits = unpack(state["fields"])
         self._random[0] = bits
+        if self._priorities is not None:
+            if not part(state, "priorities"):
+                raise NotResumable("the saved memory has no priorities; resume with uniform draws")
+            self._priorities.restore(part(state, "priorities"))

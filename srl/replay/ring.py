@@ -52,21 +52,26 @@ class BlockRing:
     def nbytes(self) -> int:
         return self.flags.nbytes + self.rewards.nbytes + sum(store.nbytes for store in self.stores.values())
 
+    def strips(self, slot: int) -> tuple[Array, Array]:
+        """Return flags and rewards [L, T+1] of a slot."""
+        own = slice(slot * self.spec.lanes, (slot + 1) * self.spec.lanes)
+        return self.flags[own], self.rewards[own]
+
     def insert(self, arrays: Mapping[str, Array], track: Any, first_step: int) -> int:
         """Copy a block, and return its slot."""
         slot = self.next_slot
         self._recycle(slot)
         self.next_slot = (slot + 1) % self.num_slots
         self.num_filled = max(self.num_filled, slot + 1)
-        lanes = slice(slot * self.spec.lanes, (slot + 1) * self.spec.lanes)
+        flags, rewards = self.strips(slot)
         self.num_acting[slot] = write_steps(
             arrays["acting"],
             arrays["terminated"],
             arrays["truncated"],
             arrays["first"],
             arrays["reward"],
-            self.flags[lanes],
-            self.rewards[lanes],
+            flags,
+            rewards,
         )
         for path, store in self.stores.items():
             store.write(slot, arrays[path])

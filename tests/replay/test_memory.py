@@ -99,9 +99,9 @@ def test_both_ends_at_once_count_as_a_termination():
 def test_no_transition_crosses_a_gap():
     memory = ReplayMemory(flow(100, n_step=3), spec_of(2, 1), 0)
     blocks = list(chain_of([1, 2, 4, 8, 16, 32], 2))
-    memory.insert(*blocks[0][:1], "a", 0)
-    memory.insert(*blocks[2][:1], "a", 4)  # steps 2 and 3 are lost
-    memory.insert(*blocks[1][:1], "b", 2)  # of other lanes
+    memory.insert(blocks[0][0], "a", 0)
+    memory.insert(blocks[2][0], "a", 4)  # steps 2 and 3 are lost
+    memory.insert(blocks[1][0], "b", 2)  # of other lanes
     found = by_step(memory)
     assert found[0] == (1 + 1, 0.25, 2)
     assert found[1] == (2, 0.5, 2)

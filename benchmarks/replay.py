@@ -1,0 +1,138 @@
+"""Replay memories at 10^6 decisions: microseconds to insert a block, to draw minibatches, and to set priorities.
+
+    .venv/bin/python benchmarks/replay.py [tree] [transitions] [prioritized] [frames] [sequences] [--windows 40]
+
+Times are CPU time of one thread per call, the third best of the windows, because other programs use the machine too.
+`median` is the median of the windows. Peers: ../shared/peers/offpolicy_replay.py and offpolicy_tree.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from srl.api.block import BlockSpec
+from srl.api.dataflow import Priorities, Replay, Transitions
+from srl.base.tree import ArraySpec
+from srl.replay.memory import ReplayMemory, bytes_needed
+from srl.replay.sum_tree import SumTree
+
+SIZE = 1_000_000
+
+
+def report(name: str, call: Callable[[], object], windows: int, bar: float | None = None) -> None:
+    call()
+    once = max(1e-7, timed(call, 3))
+    repeats = max(1, int(0.02 / once))
+    costs = sorted(timed(call, repeats) * 1e6 for _ in range(windows))
+    limit = f"  (bar {bar:g})" if bar else ""
+    print(f"{name:52} {costs[2]:9.1f} us   median {costs[windows // 2]:9.1f} us{limit}", flush=True)
+
+
+def timed(call: Callable[[], object], repeats: int) -> float:
+    begin = time.process_time()
+    for _ in range(repeats):
+        call()
+    return (time.process_time() - begin) / repeats
+
+
+def half_cheetah(horizon: int, lanes: int, dtype: str = "float32") -> BlockSpec:
+    return BlockSpec(horizon, lanes, ArraySpec((17,), dtype), {"action": ArraySpec((6,), "float32")})
+
+
+def random_block(spec: BlockSpec, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    arrays = {path: kind.empty(spec.rows, spec.lanes) for path, kind in spec.arrays()}
+    arrays["acting"][...] = True
+    arrays["truncated"][...] = rng.random(arrays["truncated"].shape) < 0.001
+    for path, array in arrays.items():
+        if array.dtype.kind == "f":
+            array[...] = rng.standard_normal(array.shape)
+        elif array.dtype == np.uint8:
+            array[...] = rng.integers(0, 255, array.shape, np.uint8)
+    return arrays
+
+
+def filled(dataflow: Replay, spec: BlockSpec, arrays: dict[str, np.ndarray]) -> ReplayMemory:
+    memory = ReplayMemory(dataflow, spec, 0)
+    for step in range(0, dataflow.capacity // spec.lanes, spec.horizon):
+        memory.insert(arrays, "track", step)
+    return memory
+
+
+def bench_tree(windows: int) -> None:
+    rng = np.random.default_rng(0)
+    tree = SumTree(SIZE)
+    tree.set_range(0, rng.random(SIZE) ** 0.6)
+    leaves, values = np.zeros(256, np.int64), np.zeros(256)
+    spread = [(rng.random(256), rng.random(256)) for _ in range(64)]
+    turn = iter(range(1 << 60))
+
+    def draw() -> None:
+        tree.draw(spread[next(turn) % 64][0], 256, leaves, values)
+
+    def draw_and_set() -> None:
+        uniform, new = spread[next(turn) % 64]
+        tree.draw(uniform, 256, leaves, values)
+        tree.set(leaves, new)
+
+    report("tree, 10^6 leaves: draw 256", draw, windows)
+    report("tree, 10^6 leaves: draw 256 and set 256", draw_and_set, windows, 30)
+
+
+def bench_transitions(windows: int) -> None:
+    rng = np.random.default_rng(0)
+    for dtype in ("float32", "float64"):
+        spec = half_cheetah(32, 32, dtype)
+        arrays = random_block(spec, rng)
+        memory = filled(Replay(Transitions(3), 256, SIZE), spec, arrays)
+        report(f"HalfCheetah {dtype}, n=3: draw 1 x 256", lambda memory=memory: memory.draw(1, 0.0), windows, 75)
+        report(f"HalfCheetah {dtype}, n=3: draw 32 x 256", lambda memory=memory: memory.draw(32, 0.0), windows)
+        insert = lambda memory=memory, arrays=arrays: memory.insert(arrays, "track", 0)  # noqa: E731
+        report(f"HalfCheetah {dtype}: insert 32 x 32 rows", insert, windows)
+    spec = half_cheetah(8, 1)
+    arrays = random_block(spec, rng)
+    memory = filled(Replay(Transitions(1), 256, 100_000), spec, arrays)
+    report("HalfCheetah: insert 8 x 1 rows", lambda: memory.insert(arrays, "track", 0), windows)
+    for size in (10_000, 100_000, 1_000_000):
+        memory = filled(
+            Replay(Transitions(1), 256, size), half_cheetah(32, 32), random_block(half_cheetah(32, 32), rng)
+        )
+        report(f"HalfCheetah, n=1, {size:9,} decisions: draw 1 x 256", lambda m=memory: m.draw(1, 0.0), windows)
+
+
+def bench_prioritized(windows: int) -> None:
+    rng = np.random.default_rng(0)
+    spec = half_cheetah(32, 32)
+    arrays = random_block(spec, rng)
+    memory = filled(Replay(Transitions(3), 256, SIZE, priorities=Priorities()), spec, arrays)
+    errors = rng.random((64, 1, 256), np.float32)
+    turn = iter(range(1 << 60))
+
+    def draw_and_feed_back() -> None:
+        memory.feedback(memory.draw(1, 0.5), errors[next(turn) % 64])
+
+    for _ in range(4000):
+        draw_and_feed_back()
+    report("prioritized, n=3: draw 1 x 256 and feedback", draw_and_feed_back, windows, 100)
+    report("prioritized: insert 32 x 32 rows", lambda: memory.insert(arrays, "track", 0), windows)
+
+
+BENCHMARKS = {"tree": bench_tree, "transitions": bench_transitions, "prioritized": bench_prioritized}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
+    parser.add_argument("--windows", type=int, default=40)
+    arguments = parser.parse_args()
+    for name in arguments.names or BENCHMARKS:
+        BENCHMARKS[name](arguments.windows)
+    print(f"peak memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""Prioritized draws: a sum tree over the units of a memory, and importance weights."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from srl.api.dataflow import Priorities
+from srl.base.state import State, pack, unpack
+from srl.base.tree import Array
+from srl.replay.kernels import ACTING, fill_uniform
+from srl.replay.sum_tree import SumTree
+
+compiled = njit(cache=True, nogil=True, error_model="numpy")
+
+
+class PrioritizedUnits:
+    """Priorities of units. A leaf of the tree is (priority + epsilon)^alpha; of a row without a decision it is 0."""
+
+    def __init__(self, options: Priorities, num_units: int) -> None:
+        self._options = options
+        self._tree = SumTree(num_units)
+        self._highest = 1.0  # leaf of new units
+        self._uniform = self._values = np.zeros(0)
+
+    @property
+    def total(self) -> float:
+        """Sum of all leaves."""
+        return self._tree.total
+
+    def insert(self, first_unit: int, flags: Array) -> None:
+        """Give the units of a new block, in the strips `flags` [L, T+1], the highest priority so far."""
+        acting = flags[:, :-1] & ACTING
+        self._tree.set_range(first_unit, acting.ravel() * self._highest)
+
+    def draw(self, random: Array, batch: int, progress: float, units: Array, weights: Array) -> None:
+        """Fill `units` [N], drawn in minibatches of `batch`, and their importance `weights` [N].
+
+        Weights are (memory size * probability)^-beta, divided by the maximum over their minibatch (Schaul et al. 2016,
+        section 3.4). The maximum over the memory would be that of the one unit with the lowest priority, which is
+        almost never drawn: it would make all gradient steps smaller for as long as that unit stays.
+        """
+        count = len(units)
+        if len(self._uniform) < count:
+            self._uniform, self._values = np.zeros(count), np.zeros(count)
+        uniform, values = self._uniform[:count], self._values[:count]
+        fill_uniform(random, uniform)
+        self._tree.draw(uniform, batch, units, values)
+        options = self._options
+        beta = options.beta + (options.beta_final - options.beta) * min(1.0, max(0.0, progress))
+        _importance_weights(values, beta, batch, weights)
+
+    def feedback(self, units: Array, is_current: Array, priorities: Array) -> None:
+        """Set the priorities of the units [N] that `is_current` marks; those that are not finite are ignored."""
+        kept, leaves = np.empty_like(units), np.empty(len(units))
+        options = self._options
+        count, highest = _new_leaves(units, is_current, priorities, options.epsilon, options.alpha, kept, leaves)
+        self._highest = max(self._highest, highest)
+        self._tree.set(kept[:count], leaves[:count])
+
+    def state(self, num_units: int) -> State:
+        return {"highest": pack(self._highest), "leaves": self._tree.leaves[:num_units].copy()}
+
+    def restore(self, state: State) -> None:
+        self._highest = unpack(state["highest"])
+        self._tree.set_range(0, state["leaves"])
+
+
+@compiled
+def _importance_weights(values: Array, beta: float, batch: int, weights: Array) -> None:
+    """Size and total cancel out: (size * value / total)^-beta is largest for the lowest value."""
+    for begin in range(0, len(values), batch):
+        lowest = values[begin]
+        for i in range(begin, begin + batch):
+            lowest = min(lowest, values[i])
+        for i in range(begin, begin + batch):
+            weights[i] = (lowest / values[i]) ** beta
+
+
+@compiled
+def _new_leaves(
+    units: Array, is_current: Array, priorities: Array, epsilon: float, alpha: float, kept: Array, leaves: Array
+) -> tuple[int, float]:
+    """Fill the first places of `kept` and `leaves`. Return their number and the largest leaf."""
+    count, highest = 0, 0.0
+    for i in range(len(units)):
+        if is_current[i] and np.isfinite(priorities[i]):
+            kept[count] = units[i]
+            leaves[count] = (abs(priorities[i]) + epsilon) ** alpha
+            highest = max(highest, leaves[count])
+            count += 1
+    return count, highest

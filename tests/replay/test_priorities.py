@@ -1,0 +1,128 @@
+"""Prioritized replay: probabilities, importance weights, and feedback on units that were replaced."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from replay.reference import empty_block, spec_of
+
+from srl.api.dataflow import Priorities, Replay, Transitions
+from srl.base.state import NotResumable
+from srl.replay.memory import ReplayMemory
+
+
+def memory_of(num_steps: int, priorities: Priorities | None, batch: int = 100, capacity: int | None = None) -> Any:
+    """A memory with blocks of 10 steps of one lane, numbered by their observations."""
+    spec = spec_of(10, 1)
+    dataflow = Replay(Transitions(), batch, capacity or num_steps, priorities=priorities)
+    memory = ReplayMemory(dataflow, spec, 0)
+    for begin in range(0, num_steps, 10):
+        insert(memory, begin)
+    return memory
+
+
+def insert(memory: Any, begin: int) -> None:
+    arrays = empty_block(spec_of(10, 1))
+    arrays["observation"][:, 0, 0] = np.arange(begin, begin + 11)
+    arrays["acting"][...] = True
+    memory.insert(arrays, "a", begin)
+
+
+def set_priorities(memory: Any, priorities: np.ndarray) -> None:
+    """Draw until every unit has got its priority, by its number."""
+    missing = set(range(len(priorities)))
+    while missing:
+        drawn = memory.draw(1, 0.0)
+        steps = drawn.batch.observation[..., 0].astype(int)
+        memory.feedback(drawn, priorities[steps])
+        missing -= set(steps.ravel().tolist())
+
+
+def counts_of(memory: Any, num_draws: int, size: int) -> np.ndarray:
+    return sum(
+        np.bincount(memory.draw(10, 0.0).batch.observation[..., 0].astype(int).ravel(), minlength=size)
+        for _ in range(num_draws)
+    )  # type: ignore[return-value]
+
+
+def test_draws_are_in_proportion_to_the_power_of_the_priority():
+    memory = memory_of(100, Priorities(alpha=0.5, epsilon=0.0))
+    priorities = np.random.default_rng(0).random(100) * 9 + 1
+    set_priorities(memory, priorities)
+    counts = counts_of(memory, 1000, 100)
+    expected = priorities**0.5 / (priorities**0.5).sum() * 1_000_000
+    assert float(((counts - expected) ** 2 / expected).sum()) < 149  # 99 degrees of freedom: p = 0.001
+
+
+def test_alpha_0_draws_uniformly_with_equal_weights():
+    memory = memory_of(100, Priorities(alpha=0.0))
+    set_priorities(memory, np.random.default_rng(0).random(100))
+    counts = counts_of(memory, 100, 100)
+    assert float(((counts - 1000) ** 2 / 1000).sum()) < 149
+    assert (memory.draw(2, 0.0).batch.weight == 1).all()
+
+
+def test_weights_by_hand():
+    memory = memory_of(10, Priorities(alpha=1.0, beta=0.5, beta_final=1.0, epsilon=0.0), batch=1000)
+    set_priorities(memory, np.array([4.0] * 5 + [1.0] * 5))
+    for progress, weight in ((0.0, 0.5), (1.0, 0.25), (2.0, 0.25)):
+        batch = memory.draw(1, progress).batch
+        expected = np.where(batch.observation[..., 0] < 5, weight, 1.0)
+        np.testing.assert_allclose(batch.weight, expected, rtol=1e-6)
+
+
+def test_weighted_means_are_unbiased():
+    memory = memory_of(1000, Priorities(alpha=1.0, beta=1.0, epsilon=0.0), batch=1000)
+    rng = np.random.default_rng(0)
+    set_priorities(memory, rng.random(1000) + 0.05)
+    values = rng.standard_normal(1000) + 3 * memory._priorities._tree.leaves  # priorities and values are correlated
+    plain, weighted = [], []
+    for _ in range(200):
+        batch = memory.draw(1, 1.0).batch
+        drawn = values[batch.observation[0, :, 0].astype(int)]
+        plain.append(drawn.mean())
+        weighted.append((batch.weight[0] * drawn).sum() / batch.weight[0].sum())
+    error = np.std(weighted) / np.sqrt(200)
+    assert abs(np.mean(weighted) - values.mean()) < 4 * error + 1e-3
+    assert abs(np.mean(plain) - values.mean()) > 0.2, "without weights the mean is biased"
+
+
+def test_new_units_get_the_highest_priority_so_far():
+    memory = memory_of(10, Priorities(alpha=1.0, epsilon=0.0), capacity=20)
+    set_priorities(memory, np.arange(1.0, 11.0))
+    insert(memory, 10)
+    leaves = memory._priorities._tree.leaves
+    assert leaves[10:].tolist() == [10.0] * 10
+
+
+def test_feedback_on_replaced_units_is_ignored():
+    memory = memory_of(20, Priorities(alpha=1.0, epsilon=0.0), batch=200)
+    drawn = memory.draw(1, 0.0)
+    insert(memory, 20)  # replaces steps 0 to 9
+    memory.feedback(drawn, np.full((1, 200), 0.5))
+    leaves = memory._priorities._tree.leaves
+    assert leaves[:10].tolist() == [1.0] * 10
+    assert leaves[10:].tolist() == [0.5] * 10
+
+
+def test_rows_without_decisions_have_no_priority():
+    memory = memory_of(10, Priorities(), capacity=20)
+    arrays = empty_block(spec_of(10, 1))
+    arrays["acting"][:5] = True
+    memory.insert(arrays, "b", 0)
+    assert memory._priorities._tree.leaves[10:].tolist() == [1.0] * 5 + [0.0] * 5
+
+
+def test_priorities_that_are_not_finite_are_ignored():
+    memory = memory_of(10, Priorities())
+    drawn = memory.draw(1, 0.0)
+    memory.feedback(drawn, np.full((1, 100), np.nan))
+    memory.feedback(drawn, np.full((1, 100), np.inf))
+    assert memory._priorities.total == 10.0
+
+
+def test_a_state_without_priorities_is_not_restored():
+    with pytest.raises(NotResumable, match="no priorities"):
+        memory_of(10, Priorities()).restore(memory_of(10, None).state())
