@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from srl.algorithms.a2c import A2CConfig
+from srl.algorithms.dqn.config import DQNConfig, RainbowConfig
 from srl.algorithms.impala import ImpalaConfig
 from srl.algorithms.mappo import IPPOConfig, MAPPOConfig
 from srl.algorithms.ppg import PPGConfig
@@ -26,6 +27,8 @@ BUILT_IN: dict[str, type[AlgorithmConfig]] = {
     "ppg": PPGConfig,
     "ippo": IPPOConfig,
     "mappo": MAPPOConfig,
+    "dqn": DQNConfig,
+    "rainbow": RainbowConfig,
     "sac": SACConfig,
     "td3": TD3Config,
     "ddpg": DDPGConfig,
@@ -38,6 +41,8 @@ PURPOSES = {
     "ppg": "expensive steps and rich observations such as images",
     "ippo": "several agents that play against each other or see enough",
     "mappo": "several agents that cooperate while each sees little",
+    "dqn": "choices and expensive steps: learns Q values from a memory of past steps",
+    "rainbow": "dqn with all its extensions: slower updates, fewer steps",
     "sac": "real-valued actions and expensive steps: learns from a memory of past steps",
     "td3": "as sac, with a deterministic policy",
     "ddpg": "a simple baseline of td3",

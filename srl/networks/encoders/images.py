@@ -68,6 +68,21 @@ class ImageEncoder(nn.Module):
         return functional.conv2d(image, first.weight / self.layout.divisor, first.bias, stride=first.stride).relu_()
 
 
+class Convolutions(nn.Module):
+    """The convolutions of an encoder without its dense layer, for networks that have their own: features are the
+    flattened activations, scaled and ordered as in the encoder."""
+
+    def __init__(self, encoder: ImageEncoder) -> None:
+        super().__init__()
+        self.num_features = encoder.linear.weight.shape[0]
+        del encoder.linear
+        self.encoder = encoder
+
+    def forward(self, observation: Tensor) -> Tensor:
+        hidden = self.encoder.convolve(planes(self.encoder.layout, observation))
+        return hidden.permute(0, 2, 3, 1).flatten(1)
+
+
 class NatureEncoder(ImageEncoder):
     """The convolutions from Mnih et al. 2015 (32x8s4, 64x4s2, 64x3s1, 512 features)."""
 

@@ -1,0 +1,156 @@
+"""Options of DQN (Mnih et al. 2015) and of its extensions, which Rainbow (Hessel et al. 2018) combines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+
+from srl.algorithms.offpolicy.config import OffPolicyConfig
+from srl.api.control import OptionValue
+from srl.api.policy import Policy
+from srl.api.spaces import Box, Discrete, MultiDiscrete, Space, array_spec
+from srl.api.trainer import Trainer
+from srl.base.tree import TreeSpec
+from srl.networks.spaces.actions import split_mask
+from srl.networks.spaces.entities import check_parts
+
+if TYPE_CHECKING:
+    from srl.algorithms.dqn.network import QNetwork
+    from srl.networks.distributions.distribution import Distribution
+
+Distributional: TypeAlias = Literal["none", "c51", "qr"]
+
+
+@dataclass(frozen=True)
+class DQNConfig(OffPolicyConfig):
+    """Deep Q-learning for Discrete and MultiDiscrete actions. A MultiDiscrete has one branch of values per choice, with
+    a common target: the mean over the branches (Tavakoli et al. 2018)."""
+
+    hidden_sizes: tuple[int, ...] = (256, 256)
+    activation: Literal["tanh", "relu"] = "relu"
+    double: bool = True
+    """Choose the next action with the network that learns, and evaluate it with the target network (van Hasselt et al.
+    2016). Otherwise the target network does both, which overestimates values."""
+    dueling: bool = False
+    """Separate the value of a state from the advantages of its actions, which sum to 0 (Wang et al. 2016). Each of the
+    two has its own last hidden layer."""
+    distributional: Distributional = "none"
+    """Learn the distribution of the return: `c51`, probabilities of fixed returns (Bellemare et al. 2017), or `qr`, its
+    quantiles (Dabney et al. 2018)."""
+    num_atoms: int = 51
+    """Number of returns of `c51`, or of quantiles of `qr` (which uses 200 in its paper)."""
+    value_min: float = -10.0
+    """Lowest return of `c51`."""
+    value_max: float = 10.0
+    """Highest return of `c51`."""
+    noisy: bool = False
+    """Explore with noisy dense layers, whose noise is learned (Fortunato et al. 2018)."""
+    noise: float = 0.5
+    """Initial scale of the noise of noisy layers."""
+    huber: bool = True
+    """Errors above 1 count linearly, not squared (Mnih et al. 2015). With `qr`, the quantile loss is smooth near 0."""
+    epsilon: float = 1.0
+    """Probability of a random action after the warm-up, in which all actions are random."""
+    epsilon_final: float = 0.05
+    """Probability of a random action after `exploration_fraction` of the run."""
+    exploration_fraction: float = 0.2
+    """Share of the run in which the probability of a random action falls linearly."""
+    target_update: int = 250
+    """Gradient steps between updates of the target network."""
+    tau: float = 1.0
+    """Share by which an update moves the target network towards the network that learns; 1 copies it."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """Precision of the products in gradient steps. `bfloat16` is faster with images, on CPUs that support it."""
+    batch_size: int = 64
+    replay_size: int = 100_000
+    learning_starts: int = 1_000
+    updates_per_decision: float = 0.5
+    learning_rate: float = 1e-3
+    max_grad_norm: float | None = 10.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_range("epsilon", "epsilon_final", "exploration_fraction")
+        self._check_counts("num_atoms", "target_update")
+        self._check_positive("noise")
+        if not 0.0 < self.tau <= 1.0:
+            raise ValueError(f"tau must be above 0 and at most 1, found {self.tau}")
+        for name, known in (("distributional", ("none", "c51", "qr")), ("precision", ("float32", "bfloat16"))):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name} must be one of {', '.join(known)}; found {getattr(self, name)!r}")
+        if self.distributional == "c51" and not (self.value_min < self.value_max and self.num_atoms >= 2):
+            found = f"found {self.num_atoms} from {self.value_min} to {self.value_max}"
+            raise ValueError(f"c51 needs at least 2 atoms and value_min < value_max; {found}")
+        if self.memory != "none":
+            raise ValueError(f"memory must be 'none' for Q-learning from transitions, found {self.memory!r}; use ppo")
+        if self.global_keys:
+            raise ValueError(f"global_keys need a critic, which Q-learning does not have; found {self.global_keys}")
+        if self.network and (self.dueling or self.noisy or self.distributional != "none"):
+            raise ValueError(
+                "a custom network returns Q values [B, n]: dueling and noisy must be off, distributional 'none'"
+            )
+
+    def check(self, observation: Space, action: Space) -> None:
+        if not (isinstance(action, (Discrete, MultiDiscrete)) and branch_sizes(action)):
+            others = "sac, td3 or ppo" if isinstance(action, Box) else "ppo"
+            raise ValueError(
+                f"Q-learning needs Discrete or MultiDiscrete actions, found {action}; for this space use {others}"
+            )
+        check_parts(split_mask(observation, action, self.mask_key)[0], self)
+        if self.device not in ("auto", "cpu"):
+            from srl.algorithms.training.devices import resolve_device
+
+            resolve_device(self.device)
+        if self.network:  # importing torch in the controller is worth it: the user's code may have mistakes
+            self.build_network(observation, action, seed=0)
+
+    def decision_spec(self, observation: Space, action: Space) -> dict[str, TreeSpec]:
+        return {"action": array_spec(action)}
+
+    def changeable(self) -> tuple[str, ...]:
+        return (*super().changeable(), "epsilon", "epsilon_final", "target_update", "tau")
+
+    def with_option(self, name: str, value: OptionValue) -> Self:
+        """Return the config with another value of an option. A changed learning rate is constant from then on."""
+        changed = super().with_option(name, value)
+        return replace(changed, learning_rate_schedule="constant") if name == "learning_rate" else changed
+
+    def build_network(self, observation: Space, action: Space, seed: int) -> tuple[QNetwork, Distribution]:
+        """Build the network, which outputs Q values [B, n] and the value of the best action [B], and the distribution
+        whose mode is that action."""
+        from srl.algorithms.dqn.build import build_q_network
+        from srl.networks.build import distribution_for
+
+        return build_q_network(observation, action, self, seed), distribution_for(action, self)
+
+    def build_policy(self, observation: Space, action: Space, seed: int) -> Policy:
+        from srl.algorithms.dqn.policy import QPolicy
+
+        network = self.build_network(observation, action, seed)[0]
+        return QPolicy(network, isinstance(action, Discrete), seed, self.device)
+
+    def build_trainer(self, observation: Space, action: Space, seed: int) -> Trainer:
+        from srl.algorithms.dqn.trainer import DQNTrainer
+
+        return DQNTrainer(self, self.build_network(observation, action, seed)[0], seed)
+
+
+@dataclass(frozen=True)
+class RainbowConfig(DQNConfig):
+    """Rainbow (Hessel et al. 2018): double, dueling, 3-step, distributional and prioritized Q-learning with noisy
+    layers instead of random actions."""
+
+    dueling: bool = True
+    distributional: Distributional = "c51"
+    noisy: bool = True
+    epsilon: float = 0.0
+    epsilon_final: float = 0.0
+    n_step: int = 3
+    prioritized: bool = True
+    priority_alpha: float = 0.5
+
+
+def branch_sizes(action: Any) -> tuple[int, ...]:
+    """Return the number of alternatives of each choice; empty if there are none to choose from."""
+    sizes = (action.n,) if isinstance(action, Discrete) else tuple(action.nvec)
+    return sizes if sizes and min(sizes) >= 1 else ()
