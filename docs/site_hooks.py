@@ -30,6 +30,7 @@ PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGEL
 """Markdown files at the root of the repository -> their pages. The README's page is the site's own first page."""
 LANGUAGES = {".py": "python", ".ipynb": "json", ".toml": "toml", ".sh": "sh"}
 LINK = re.compile(r"(?<=\]\()([^)\s#]+)(#[^)\s]*)?(?=\))")
+LIST = re.compile(r"^((?![-|>#])\S[^\n]*)\n(?=- )", re.MULTILINE)  # GitHub needs no empty line before a list
 MARK = re.compile(r"<!-- generated: ([a-z-]+) -->")
 
 
@@ -124,7 +125,7 @@ def title_of(path: Path) -> str:
 def _command(name: str) -> list[str]:
     kind = command_class(name)
     about, examples = cli_help._split(kind)
-    own = options_of(kind)
+    own = sorted(options_of(kind), key=lambda option: not option.positional)
     words = [f"{o.metavar}" if o.required else f"[{o.metavar}]" for o in own if o.positional]
     parts = [f"### srl {name} {{ #{name} }}", f"```text\nsrl {' '.join([name, *words, '[options]'])}\n```"]
     parts.append(_paragraph(about))
@@ -284,4 +285,4 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
         return markdown
     text = MARK.sub(lambda found: GENERATED[found[1]](), markdown)
     folder = ROOT if uri in PAGES.values() and not (DOCS / uri).exists() else (DOCS / uri).parent
-    return rewritten(text, folder, uri)
+    return outside_code(rewritten(text, folder, uri), lambda part: LIST.sub(r"\1\n\n", part))
