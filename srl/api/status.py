@@ -36,6 +36,19 @@ class StreamStatus(msgspec.Struct, frozen=True):
     batch_mean: float = 0.0  # lanes per batch of a request stream
 
 
+class ReplayStatus(msgspec.Struct, frozen=True):
+    """The replay memory of one trainer."""
+
+    name: str  # `replay/0`, with several policies `replay/POLICY/0`
+    size: int  # decisions in it
+    capacity: int
+    num_bytes: int  # of a full memory
+    wanted: float  # gradient steps per collected decision
+    reached: float | None = None  # the same since the warm-up; None before the first gradient step
+    age: int = 0  # mean age of the last batch, in decisions collected since
+    warmup: int = 0  # decisions that are missing before the first gradient step
+
+
 def score_of(means: Mapping[str, float | None], name: str) -> float | None:
     value = means.get(name.removeprefix("-"))
     return value if value is None or not name.startswith("-") else -value
@@ -91,6 +104,7 @@ class Settings(msgspec.Struct, frozen=True):
     batch: int = 0  # decisions per update, over all trainers of a policy
     epochs: int = 0  # passes over a batch, and gradient steps per pass (`AlgorithmConfig.update_cost`)
     num_minibatches: int = 0
+    updates_per_decision: float = 0.0  # gradient steps per decision of an algorithm with replay
 
 
 class RunStatus(msgspec.Struct, frozen=True):
@@ -125,6 +139,7 @@ class RunStatus(msgspec.Struct, frozen=True):
     metrics: dict[str, float] = {}  # of the last update: `NAME`, or `POLICY/NAME` in a run with several policies
     workers: list[WorkerStatus] = []
     streams: list[StreamStatus] = []
+    replay: list[ReplayStatus] = []  # memories of algorithms that learn from past decisions
     bottleneck: str = ""  # the part of the run that limits its speed; empty while it is too early to say
     advice: str = ""  # the option to change because of it
     restarts: int = 0

@@ -150,7 +150,7 @@ class WorkerConfig(ABC):
         """Return whether the worker evaluates policies, so that it handles `Evaluate`."""
         return False
 
-    def sizes(self) -> Mapping[str, int]:
+    def sizes(self) -> Mapping[str, float]:
         """Return sizes for advice on speed, by option: `lanes` and `ring`, or `horizon`, `batch`, `num_minibatches`."""
         return {}
 

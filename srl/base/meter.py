@@ -11,7 +11,7 @@ from srl.base.shared_memory import Memory
 from srl.base.tree import Array
 
 PAGE_BYTES = 1024
-WORDS = 40  # number of 64-bit words used on a page
+WORDS = 48  # number of 64-bit words used on a page
 _PHASE = 8
 PHASE_START = 9  # index of the word that holds the start time of the current phase
 
@@ -51,6 +51,13 @@ class Counter(IntEnum):
     LEARNED = 32  # samples that a trainer learned from
     DISTURBED_CONNECTIONS = 33  # TCP connections that the worker closed or slowed on purpose, for `srl chaos`
     REFUSED_CONNECTIONS = 34  # TCP connections of strangers, and those closed because of a malformed frame
+    REPLAY_SIZE = 35  # decisions in a trainer's replay memory, how many fit, and their bytes
+    REPLAY_CAPACITY = 36
+    REPLAY_BYTES = 37
+    REPLAY_WARMUP = 38  # decisions that are missing before the first gradient step
+    REPLAY_DECISIONS = 39  # decisions collected after the warm-up, and the gradient steps since then
+    REPLAY_STEPS = 40
+    REPLAY_AGE = 41  # mean age of the last batch, in decisions collected since
 
 
 class Meter:

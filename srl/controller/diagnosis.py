@@ -165,6 +165,8 @@ def _larger(option: str, value: int) -> str:
 
 
 def _cheaper_update(settings: Settings) -> str:
+    if settings.updates_per_decision:
+        return f"--algo.updates-per-decision {settings.updates_per_decision / 2:g}, or a smaller network"
     if settings.num_minibatches > 1:
         return f"--algo.num-minibatches {settings.num_minibatches // 2}"
     if settings.epochs > 1:

@@ -13,7 +13,15 @@ from srl.api.block import LENGTH, RETURN
 from srl.api.control import EpisodeReport, Evaluated, MetricsReport, UpdateRecord
 from srl.api.experiment import Experiment
 from srl.api.scheduler import Usage
-from srl.api.status import EvaluationStatus, PolicyStatus, RunStatus, Settings, StreamStatus, WorkerStatus
+from srl.api.status import (
+    EvaluationStatus,
+    PolicyStatus,
+    ReplayStatus,
+    RunStatus,
+    Settings,
+    StreamStatus,
+    WorkerStatus,
+)
 from srl.api.worker import WorkerId
 from srl.base.files import Losses
 from srl.base.meter import Counter, Meter, Phase
@@ -217,6 +225,7 @@ class Gauges:
             metrics=dict(self.metrics),
             workers=[self._worker(member, now) for member in members],
             streams=self._streams(members),
+            replay=self._replay(members),
             restarts=restarts,
             lane_failures=total[Counter.LANE_FAILURES],
             skipped_updates=total[Counter.SKIPPED_UPDATES],
@@ -315,8 +324,7 @@ class Gauges:
         streams = []
         for member in members:
             meter, worker_id = member.meter, member.worker_id
-            stream = self._stream_of.get(worker_id.group, worker_id.group)
-            number = f"{stream}/{worker_id.index}" if self._several else str(worker_id.index)
+            number = self._number(worker_id)
             if meter.get(Counter.POSTED):
                 streams.append(
                     StreamStatus(
@@ -334,13 +342,40 @@ class Gauges:
         return streams
 
 
+    def _replay(self, members: list[WorkerView]) -> list[ReplayStatus]:
+        found = []
+        for member in members:
+            meter, worker_id = member.meter, member.worker_id
+            if not (capacity := meter.get(Counter.REPLAY_CAPACITY)):
+                continue
+            decisions = meter.get(Counter.REPLAY_DECISIONS)
+            found.append(
+                ReplayStatus(
+                    f"replay/{self._number(worker_id)}",
+                    meter.get(Counter.REPLAY_SIZE),
+                    capacity,
+                    meter.get(Counter.REPLAY_BYTES),
+                    self._settings.updates_per_decision,
+                    meter.get(Counter.REPLAY_STEPS) / decisions if decisions else None,
+                    meter.get(Counter.REPLAY_AGE),
+                    meter.get(Counter.REPLAY_WARMUP),
+                )
+            )
+        return found
+
+    def _number(self, worker_id: WorkerId) -> str:
+        """Return the part of a stream's name that follows its kind."""
+        stream = self._stream_of.get(worker_id.group, worker_id.group)
+        return f"{stream}/{worker_id.index}" if self._several else str(worker_id.index)
+
+
 def _mean_lag(counts: Mapping[Counter, int]) -> float:
     return counts[Counter.LAG_SUM] / counts[Counter.LAG_COUNT] if counts[Counter.LAG_COUNT] else 0.0
 
 
 def settings_of(experiment: Experiment) -> Settings:
     """Return the settings that determine speed; with several policies, those of the first that learns."""
-    found: dict[str, int] = {}
+    found: dict[str, Any] = {}
     for group in experiment.groups:
         found = {**group.config.sizes(), **found}
     return Settings(**{name: found[name] for name in Settings.__struct_fields__ if name in found})

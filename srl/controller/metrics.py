@@ -108,6 +108,10 @@ def system_row(status: RunStatus) -> dict[str, float]:
     }
     for worker in status.workers:
         row |= {f"busy/{worker.name}/{phase}": share for phase, share in worker.busy.items()}
+    for memory in status.replay:
+        row |= {f"{memory.name}/size": float(memory.size), f"{memory.name}/age": float(memory.age)}
+        if memory.reached is not None:
+            row[f"{memory.name}/updates_per_decision"] = memory.reached
     for stream in status.streams:
         if stream.kind == "push":
             row[f"streams/{stream.name}/dropped_blocks"] = float(stream.dropped)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from rich.text import Text
 
-from srl.api.status import RunStatus, StreamStatus, WorkerStatus
+from srl.api.status import ReplayStatus, RunStatus, StreamStatus, WorkerStatus
 from srl.terminal.drawing import bar, braille, split
 from srl.terminal.formatting import count, duration, figure, first_facts, percent, rate, short
 
@@ -32,9 +32,11 @@ def frame(status: RunStatus, width: int, height: int) -> Text:
     lines = [_title(status, width), _progress(status, width), Text()]
     summary = _summary(status)
     advice = _advice(status, width)
-    names = [*(stream.name for stream in status.streams), *(worker.name for worker in status.workers)]
+    names = [stream.name for stream in status.streams] + [memory.name for memory in status.replay]
+    names += [worker.name for worker in status.workers]
     label = min(MAX_LABEL if width >= 80 else LABEL, max(LABEL, *map(len, names))) if names else LABEL
     streams = [_stream_line(stream, width, label) for stream in status.streams]
+    streams += [_replay_line(memory, width, label) for memory in status.replay]
     room = height - len(lines) - len(summary) - len(advice) - 2
     streams = streams[: max(0, min(len(streams), room - 3))]
     workers = _workers(status.workers, width, max(0, room - len(streams) - 1), label)
@@ -169,6 +171,16 @@ def _stream_line(stream: StreamStatus, width: int, label: int) -> Text:
     if stream.dropped:
         line.append(f", {count(stream.dropped)} dropped", "yellow")
     return _fit(line, width)
+
+
+def _replay_line(memory: ReplayStatus, width: int, label: int) -> Text:
+    line = Text(f" {memory.name[:label]:<{label + 1}}")
+    share = memory.size / memory.capacity
+    line.append(bar(share, _bar_width(width, label)).replace(" ", "·"), "blue")
+    line.append(f" {percent(share):>5} of {count(memory.capacity)}", "dim")
+    if memory.reached is None:
+        return _fit(line.append(f", learning starts in {count(memory.warmup)}", "dim"), width)
+    return _fit(line.append(f", {memory.reached:.3g} of {memory.wanted:.3g} updates/decision", "dim"), width)
 
 
 def _bar_width(width: int, label: int) -> int:

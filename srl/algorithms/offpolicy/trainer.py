@@ -58,7 +58,7 @@ class TransitionTrainer(Trainer):
         new = torch.tensor([float(batch.num_decisions)], dtype=torch.float64)
         ranks.add(new)
         if batch.num_steps == 0:
-            self.explore(progress, learning=False)
+            self.explore(progress, learning=self.num_steps > 0)  # a resumed run refills its replay with what it knows
             return TrainResult(int(new))
         config = self.config
         rate = scheduled(config.learning_rate_schedule, config.learning_rate, config.learning_rate_final, progress)

@@ -66,9 +66,9 @@ def sizes_of(experiment: Experiment) -> dict[str, int]:
     for group in experiment.groups:
         found = group.config.sizes()
         if group.name == ACTORS and "lanes" in found:
-            sizes |= {"actors": group.count, "lanes": found["lanes"], "ring": found["ring"]}
+            sizes |= {"actors": group.count, "lanes": int(found["lanes"]), "ring": int(found["ring"])}
         for name in shared.keys() & found.keys():
-            shared[name].add(found[name])
+            shared[name].add(int(found[name]))
     return sizes | {name: found.pop() for name, found in shared.items() if len(found) == 1}
 
 

@@ -6,7 +6,7 @@ import copy
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -17,6 +17,7 @@ from srl.api.status import StreamStatus
 from srl.api.streams import PostedBlock, PushConsumer
 from srl.api.trainer import Trajectory
 from srl.api.worker import Context
+from srl.base.meter import Counter
 from srl.base.state import NotResumable, State, part, under
 from srl.base.tree import Array, from_leaves
 from srl.streams.push import PushStream
@@ -40,6 +41,7 @@ class Batch:
     episodes: dict[str, Episodes] = field(default_factory=dict)  # actor -> episodes that ended in its blocks
     priorities: Array | None = None  # feedback to the replay, set after the update
     drawn: Any = None  # in the form of the maker that made the batch
+    gauges: Mapping[Counter, int] = field(default_factory=dict)  # of the maker, when it made the batch
 
 
 class BatchMaker(Protocol):

@@ -11,7 +11,7 @@ import numpy as np
 
 from srl.api.algorithm import AlgorithmConfig
 from srl.api.control import ChangeOption, Done, Instruction, Notice, OptionValue
-from srl.api.dataflow import OnPolicy
+from srl.api.dataflow import OnPolicy, Replay
 from srl.api.spaces import Space
 from srl.api.streams import StreamEnd
 from srl.api.trainer import TrainerGroup
@@ -72,9 +72,11 @@ class TrainerWorkerConfig(WorkerConfig):
             return None
         return replace(self, algorithm=self.algorithm.with_option(name, value))
 
-    def sizes(self) -> dict[str, int]:
-        cost = self.algorithm.update_cost()
-        sizes = {"horizon": self.samples.spec.horizon, "batch": self.samples.batch}
+    def sizes(self) -> dict[str, float]:
+        cost, flow = self.algorithm.update_cost(), self.algorithm.dataflow()
+        sizes: dict[str, float] = {"horizon": self.samples.spec.horizon, "batch": self.samples.batch}
+        if isinstance(flow, Replay):
+            sizes["updates_per_decision"] = flow.updates_per_decision
         return {**sizes, "epochs": cost.epochs, "num_minibatches": cost.minibatches}
 
     def ends(self) -> list[StreamEnd]:
@@ -266,6 +268,7 @@ class TrainerWorker:
             self._meter.set(Counter.LAG_MAX, max(self._meter.get(Counter.LAG_MAX), int(lags.max())))
         status = self._batches.status()
         for counter, value in (
+            *batch.gauges.items(),
             (Counter.QUEUED, round(status.filled * 1000)),
             (Counter.POSTED, status.posted),
             (Counter.CONSUMED, status.consumed),
