@@ -18,7 +18,7 @@ import numpy as np
 from srl.api.block import BlockSpec
 from srl.api.dataflow import Priorities, Replay, Transitions
 from srl.base.tree import ArraySpec
-from srl.replay.memory import ReplayMemory, bytes_needed
+from srl.replay.memory import ReplayMemory
 from srl.replay.sum_tree import SumTree
 
 SIZE = 1_000_000
@@ -48,7 +48,7 @@ def random_block(spec: BlockSpec, rng: np.random.Generator) -> dict[str, np.ndar
     arrays = {path: kind.empty(spec.rows, spec.lanes) for path, kind in spec.arrays()}
     arrays["acting"][...] = True
     arrays["truncated"][...] = rng.random(arrays["truncated"].shape) < 0.001
-    for path, array in arrays.items():
+    for array in arrays.values():
         if array.dtype.kind == "f":
             array[...] = rng.standard_normal(array.shape)
         elif array.dtype == np.uint8:

@@ -341,7 +341,6 @@ class Gauges:
                 streams.append(StreamStatus(f"requests/{number}", "request", 0.0, batches, batches, 0, mean))
         return streams
 
-
     def _replay(self, members: list[WorkerView]) -> list[ReplayStatus]:
         found = []
         for member in members:

@@ -31,7 +31,7 @@ def hosts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every owner appear to be on another host, and time pass quickly."""
     monkeypatch.setattr(Owner, "is_local", property(lambda owner: False))
     monkeypatch.setattr(run_ownership, "BEAT_SECONDS", 0.02)
-    monkeypatch.setattr(run_ownership, "LEASE_SECONDS", 0.4)
+    monkeypatch.setattr(run_ownership, "LEASE_SECONDS", 2.0)  # a hundred beats, for slow machines
     monkeypatch.setattr(run_ownership, "LOOK_SECONDS", 0.01)
 
 

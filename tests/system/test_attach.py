@@ -25,7 +25,7 @@ def agents(terminal: Terminal) -> list[psutil.Process]:
 def test_workers_outlive_their_controller_and_another_one_takes_them_over(terminal: Terminal) -> None:
     command = terminal.train_over_hosts(*GENTLE, *LONG)
     before = command.wait(lambda status: status["steps"] > 500 and terminal.controller_record(), "training")
-    twice = attach(terminal).end()
+    twice = terminal.call("attach", "run", "--root", str(terminal.root))
     assert twice.code == 2
     assert "run is already running" in twice.err
     command.signal(signal.SIGKILL)
@@ -43,7 +43,7 @@ def test_workers_outlive_their_controller_and_another_one_takes_them_over(termin
 
     kill(worker(after, "actors/0")["pid"])
     second.wait(lambda status: worker(status, "actors/0")["incarnation"] == 1, "a replacement of the killed actor")
-    assert terminal.run("stop", "run").code == 0
+    assert terminal.call("stop", "run").code == 0
     assert second.end().code == 130
     wait_until_gone(terminal.processes)
     assert check(read(terminal.root / "run" / "journal.jsonl"), max_lag=1) == []
@@ -72,7 +72,7 @@ def test_workers_of_lost_hosts_restart_from_the_checkpoint_after_a_takeover(term
     (agent,) = agents(terminal)
     agent.kill()
     successor.wait(lambda status: status["version"] > after["version"] + 20, "updates after its restart")
-    assert terminal.run("stop", "run").code == 0
+    assert terminal.call("stop", "run").code == 0
     assert successor.end().code == 130
 
 

@@ -11,6 +11,6 @@ def test_simulated_workers_register_and_report(terminal: Terminal) -> None:
     result = json.loads(ended.out)
     assert (result["workers"], result["hosts"], result["restarts"]) == (300, 7, 0)
     assert result["registered_seconds"] > 0
-    empty = terminal.run("bench", "control", "--workers", "0")
+    empty = terminal.call("bench", "control", "--workers", "0")
     assert empty.code == 2
     assert "at least one worker" in empty.err

@@ -11,7 +11,7 @@ RUN = (*SLEEPY, "--actors", "2", "--steps", "1000000000", "--inference", "remote
 def test_a_run_recovers_from_faults_and_its_invariants_hold(terminal: Terminal) -> None:
     command = terminal.train(*RUN)
     command.wait_for_steps(500)
-    nonsense = terminal.run("chaos", "run", "--faults", "floods")
+    nonsense = terminal.call("chaos", "run", "--faults", "floods")
     assert nonsense.code == 2
     assert "choose from kill, stop, slow, partition, slow-link, freeze-host, freeze-zygote, flood" in nonsense.err
     chaos = terminal.run(

@@ -20,7 +20,7 @@ LONG = ("--steps", "1000000000")
 def test_ps_scale_change_and_stop_reach_a_run_from_another_terminal(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert "no run is active" in terminal.run("ps").out
+    assert "no run is active" in terminal.call("ps").out
     command = terminal.train(*GENTLE, *LONG, "--inference", "host", name="mine")
     command.wait(lambda status: status["state"] == "running" and status["steps"], "it runs")
 
@@ -28,22 +28,22 @@ def test_ps_scale_change_and_stop_reach_a_run_from_another_terminal(
     assert shown.code == 0
     for text in ("mine", "actors", "trainers"):
         assert text in shown.out, shown.out
-    assert terminal.run("ps", "--all").out.splitlines()[1].split()[:2] == ["mine", "running"]
-    (line,) = terminal.run("ps", "--json").out.splitlines()
+    assert terminal.call("ps", "--all").out.splitlines()[1].split()[:2] == ["mine", "running"]
+    (line,) = terminal.call("ps", "--json").out.splitlines()
     status = json.loads(line)
     assert status["run"] == "mine"
     assert {worker["name"] for worker in status["workers"]} == {"actors/0", "policies/0", "trainers/0"}
 
-    assert "actors: 1 -> 2" in terminal.run("scale", "mine", "actors=2").out
+    assert "actors: 1 -> 2" in terminal.call("scale", "mine", "actors=2").out
     command.wait(lambda status: worker(status, "actors/1")["state"] == "running", "a second actor")
-    assert "actors: 2 -> 3" in terminal.run("scale", "latest", "actors=+1", "policies=2").out
+    assert "actors: 2 -> 3" in terminal.call("scale", "latest", "actors=+1", "policies=2").out
     status = command.wait(lambda status: worker(status, "actors/2")["state"] == "running", "a third actor")
     command.wait(lambda now: worker(now, "actors/2")["progress"] > 10, "the third actor works")
     command.wait(lambda now: worker(now, "policies/1")["progress"] > 10, "the second policy worker works")
-    assert "actors: 3 -> 1" in terminal.run("scale", "mine", "actors=1", "actors=2").out
+    assert "actors: 3 -> 1" in terminal.call("scale", "mine", "actors=1", "actors=2").out
     command.wait(lambda now: "actors/2" not in str(now["workers"]), "the third actor is gone")
     command.wait(lambda now: worker(now, "actors/1")["state"] == "running", "down and up again: two actors")
-    changed = terminal.run("change", "mine", "learning-rate=0.125", "env.length=3", "env.lenght=3")
+    changed = terminal.call("change", "mine", "learning-rate=0.125", "env.length=3", "env.lenght=3")
     assert changed.out.splitlines()[:2] == ["learning_rate is now 0.125", "env.length is now 3"], changed.err
     command.wait(lambda now: now["metrics"].get("learning_rate") == 0.125, "the new learning rate")
     command.wait(lambda now: now["length_mean"] == 3.0, "shorter episodes")

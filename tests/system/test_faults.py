@@ -60,7 +60,7 @@ def test_a_killed_worker_is_replaced_and_no_update_is_lost(
         kill(worker(before, victim)["pid"])
         before = wait_for_recovery(command, before, victim)
         assert before["restarts"] == number
-    assert "srl: actors/0 died: killed by SIGKILL" in terminal.run("logs", "latest", "actors/0").out
+    assert "srl: actors/0 died: killed by SIGKILL" in terminal.call("logs", "latest", "actors/0").out
     interrupt(command)
 
 

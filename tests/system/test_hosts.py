@@ -59,13 +59,13 @@ def test_a_run_over_two_hosts_survives_the_loss_of_one_and_leaves_nothing_behind
         lambda status: list(hosts(status).values()).count("third") == crowded,
         "workers that shared the CPUs of the first host moved to the third",
     )
-    assert "actors: 3 -> 4" in terminal.run("scale", "run", "actors=+1").out
+    assert "actors: 3 -> 4" in terminal.call("scale", "run", "actors=+1").out
     command.wait(lambda status: worker(status, "actors/3")["host"] == "third", "the new actor is on the new host")
-    refused = terminal.run("scale", "run", "actors=+99")
+    refused = terminal.call("scale", "run", "actors=+99")
     assert refused.code == 2
     assert "no host has room for" in refused.err
 
-    assert terminal.run("stop", "run").code == 0
+    assert terminal.call("stop", "run").code == 0
     assert command.end().code == 130
     assert third.end().code == 0
     logs = {path.name for path in (terminal.root / "run" / "logs").iterdir()} - {"agent.log"}
@@ -98,7 +98,7 @@ def forms(secret: bytes) -> tuple[bytes, ...]:
 
 
 def assert_join_errors_say_what_is_wrong(terminal: Terminal) -> None:
-    missing = terminal.run("agent", "/nonexistent", "--patience", "0")
+    missing = terminal.call("agent", "/nonexistent", "--patience", "0")
     assert missing.code == 2
     assert "no join file at /nonexistent" in missing.err
 
@@ -107,23 +107,23 @@ def assert_join_errors_say_what_is_wrong(terminal: Terminal) -> None:
     for private in (file, file.with_name("controller.pem")):
         assert private.stat().st_mode & 0o777 == 0o600
     elsewhere = f"127.0.0.1:{free_port()}"
-    gone = terminal.run("agent", str(file), "--address", elsewhere, "--patience", "0")
+    gone = terminal.call("agent", str(file), "--address", elsewhere, "--patience", "0")
     assert gone.code == 2
     assert f"no controller at {elsewhere}" in gone.err
 
     ticket = read_ticket(file)
     mine = Identity(file.with_name("controller.pem"))
     expired = write_ticket(terminal, replace(ticket, expires=1000, proof=mine.proof(1000)))
-    assert "the join file has expired" in terminal.run("agent", expired).err
+    assert "the join file has expired" in terminal.call("agent", expired).err
     foreign = Identity.create(terminal.root.parent / "foreign.pem")
     wrong = write_ticket(terminal, replace(ticket, proof=foreign.proof(ticket.expires)))
-    assert "not one of this run" in terminal.run("agent", wrong).err
+    assert "not one of this run" in terminal.call("agent", wrong).err
     impostor = write_ticket(terminal, replace(ticket, fingerprint=foreign.fingerprint))
-    refused = terminal.run("agent", impostor)
+    refused = terminal.call("agent", impostor)
     assert refused.code == 2
     assert "has another certificate" in refused.err
     Path(impostor).chmod(0o644)
-    assert "mode 600" in terminal.run("agent", impostor).err
+    assert "mode 600" in terminal.call("agent", impostor).err
 
 
 def write_ticket(terminal: Terminal, ticket: JoinTicket) -> str:
@@ -171,7 +171,7 @@ def test_a_frozen_agent_is_lost_within_seconds_and_fenced(terminal: Terminal, wo
             process.resume()
     wait_until_gone(lambda: [process for process in workers if process.is_running()])
     command.wait(lambda status: " ".join(status["messages"]).count("host second joined") == 2, "it joins again")
-    assert terminal.run("stop", "run").code == 0
+    assert terminal.call("stop", "run").code == 0
     assert command.end().code == 130
     assert second.end().code == 0
 
@@ -191,6 +191,6 @@ def test_clocks_of_hosts_may_differ(terminal: Terminal, seconds: int) -> None:
     assert "lost" not in " ".join(later["messages"])
     assert later["steps"] > first["steps"]
     assert all(0.0 <= share <= 1.0 for worker in later["workers"] for share in worker["busy"].values())
-    assert terminal.run("stop", "run").code == 0
+    assert terminal.call("stop", "run").code == 0
     assert command.end().code == 130
     assert second.end().code == 0

@@ -205,7 +205,7 @@ def test_a_config_of_another_program_is_named(
 def test_a_run_directory_that_exists_is_left_alone(terminal: Terminal) -> None:
     (terminal.root / "run").mkdir(parents=True)
     (terminal.root / "run" / "mine.txt").write_text("mine")
-    refused(terminal.train("CartPole-v1").end(), "exists", "--name")
+    refused(terminal.call("train", "CartPole-v1", "--root", str(terminal.root), "--name", "run"), "exists", "--name")
     assert [path.name for path in (terminal.root / "run").iterdir()] == ["mine.txt"]
 
 
@@ -213,7 +213,7 @@ def test_a_run_directory_that_exists_is_left_alone(terminal: Terminal) -> None:
 def test_a_run_that_does_not_exist_is_named(terminal: Terminal, command: str) -> None:
     (terminal.root / "runner").mkdir(parents=True)
     (terminal.root / "runner" / "config.json").write_text("{}")
-    ended = terminal.run(command, "ruxner", "--root", str(terminal.root))
+    ended = terminal.call(command, "ruxner", "--root", str(terminal.root))
     refused(ended, "no run 'ruxner'", "runner")
 
 

@@ -91,7 +91,8 @@ def trained(env: str, root: Path, steps: int, **options: Any) -> srl.Run:
 def test_nested_spaces_train_with_their_mask(
     environments: str, tmp_path: Path, inference: str, ppo: dict[str, object]
 ) -> None:
-    run = trained(f"{environments}:Everything", tmp_path, 1500, ppo={**ppo, "epochs": 1}, inference=inference)
+    sizes = {"horizon": 16, "batch": 256}
+    run = trained(f"{environments}:Everything", tmp_path, 768, ppo={**ppo, "epochs": 1}, inference=inference, **sizes)
     assert srl.evaluate(run.path, episodes=2).mean <= 0.0
 
 

@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +78,7 @@ EVERYTHING = {
 def test_200_updates_after_a_resume_are_those_of_an_uninterrupted_run(
     tmp_path: Path, environment: str, agents: int, options: dict[str, Any]
 ) -> None:
+    """A run that is saved all the time makes 40."""
     if environment.startswith("pettingzoo"):
         pytest.importorskip("pettingzoo")
     batch = 2 * 2 * agents  # lanes x horizon: small updates show as much as large ones
@@ -89,11 +90,12 @@ def test_200_updates_after_a_resume_are_those_of_an_uninterrupted_run(
     known = {field.name for field in fields(config)}
     learning = {name: value for name, value in learning.items() if name in known}
     options = {"checkpoint_seconds": 1.0, **options, algo: {**learning, **options.get(algo, {})}}
-    whole = srl.train(environment, name="whole", steps=230 * batch, **options)
+    updates = 40 if options["checkpoint_seconds"] < 1.0 else 200
+    whole = srl.train(environment, name="whole", steps=(updates + 30) * batch, **options)
     halved = srl.train(environment, name="halved", steps=20 * batch, **options)
-    resumed = srl.resume(halved.path, steps=230 * batch)
+    resumed = srl.resume(halved.path, steps=(updates + 30) * batch)
     assert not any("new episodes" in text for text in resumed.status.messages), resumed.status.messages
-    assert resumed.status.version >= halved.status.version + 200
+    assert resumed.status.version >= halved.status.version + updates
     assert_equal_bits(state_of(whole.path), state_of(resumed.path))
 
 
@@ -131,6 +133,18 @@ def small(root: Path, **options: Any) -> srl.Run:
     return srl.train(options.pop("env", "CartPole-v1"), **{**sizes, **options})
 
 
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> srl.Run:
+    return small(tmp_path_factory.mktemp("original"))
+
+
+@pytest.fixture
+def run(original: srl.Run, tmp_path: Path) -> srl.Run:
+    """A finished run that the test may change."""
+    shutil.copytree(original.path, tmp_path / "run")
+    return replace(original, path=tmp_path / "run")
+
+
 def test_an_environment_that_cannot_be_saved_is_reported_and_starts_new_episodes(tmp_path: Path) -> None:
     pytest.importorskip("ale_py")
     run = small(tmp_path, env="ALE/Pong-v5", recipe="none", lanes=2, horizon=8, steps=16)
@@ -162,8 +176,7 @@ def test_chosen_sizes_are_kept_and_given_ones_win(tmp_path: Path) -> None:
     assert (given[1]["actors"], given[1]["lanes"], given[1]["batch"]) == (2, 8, None)
 
 
-def test_a_run_with_other_sizes_resumes_but_not_exactly(tmp_path: Path) -> None:
-    run = small(tmp_path)
+def test_a_run_with_other_sizes_resumes_but_not_exactly(run: srl.Run) -> None:
     resumed = srl.resume(run.path, steps=512, lanes=8)
     assert resumed.status.messages[0].startswith("new episodes start: workers, streams or their sizes have changed")
     assert resumed.status.version > run.status.version
@@ -183,9 +196,8 @@ def contents(run: Path) -> dict[Path, bytes]:
     ],
 )
 def test_an_incompatible_change_names_the_field_and_both_values(
-    tmp_path: Path, changes: dict[str, Any], text: str
+    run: srl.Run, changes: dict[str, Any], text: str
 ) -> None:
-    run = small(tmp_path)
     before = contents(run.path)
     with pytest.raises(ValueError, match=text):
         srl.resume(run.path, steps=512, **changes)
@@ -218,8 +230,7 @@ def test_a_run_that_reached_its_goal_resumes_for_more_steps(tmp_path: Path) -> N
     assert again.status.episodes >= run.status.episodes + 100, "those before do not count"
 
 
-def test_an_environment_of_other_spaces_is_refused(tmp_path: Path) -> None:
-    run = small(tmp_path)
+def test_an_environment_of_other_spaces_is_refused(run: srl.Run) -> None:
     config = json.loads((run.path / "config.json").read_text())
     config["lanes"]["fields"]["name"] = "Acrobot-v1"
     config["lanes"]["type"] = "gymnasium"
@@ -230,13 +241,11 @@ def test_an_environment_of_other_spaces_is_refused(tmp_path: Path) -> None:
         srl.resume(run.path, steps=512)
 
 
-def test_harmless_changes_are_allowed(tmp_path: Path) -> None:
-    run = small(tmp_path)
+def test_harmless_changes_are_allowed(run: srl.Run) -> None:
     assert srl.resume(run.path, steps=512, ppo={"learning_rate": 1e-4}).state == "finished"
 
 
-def test_a_foreign_or_damaged_checkpoint_is_an_error_and_nothing_is_overwritten(tmp_path: Path) -> None:
-    run = small(tmp_path)
+def test_a_foreign_or_damaged_checkpoint_is_an_error_and_nothing_is_overwritten(tmp_path: Path, run: srl.Run) -> None:
     newest = checkpoints.latest(run.path / "checkpoints")
     assert newest is not None
     (newest / "arrays.safetensors").write_bytes(b"PK\x03\x04 something of another library")
@@ -254,8 +263,9 @@ def test_a_foreign_or_damaged_checkpoint_is_an_error_and_nothing_is_overwritten(
     assert sorted(path.name for path in (run.path / "checkpoints").iterdir()) == before
 
 
-def test_a_checkpoint_of_another_environment_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    run = small(tmp_path)
+def test_a_checkpoint_of_another_environment_is_refused_before_anything_is_written(
+    tmp_path: Path, run: srl.Run
+) -> None:
     sizes: dict[str, Any] = {"steps": 256, "lanes": 4, "horizon": 8, "recipe": "none"}
     other = srl.train("Pendulum-v1", scheduler="inline", root=tmp_path, sinks=(), **sizes)
     folder = run.path / "checkpoints"
@@ -277,8 +287,7 @@ def conduct_again(path: Path) -> srl.Run:
         return conduct_on(directory, ownership, lambda *_: None, None)  # type: ignore[arg-type]
 
 
-def test_a_run_continues_from_the_newest_undamaged_checkpoint(tmp_path: Path) -> None:
-    run = small(tmp_path)
+def test_a_run_continues_from_the_newest_undamaged_checkpoint(run: srl.Run) -> None:
     folder = run.path / "checkpoints"
     srl.resume(run.path, steps=512)
     good, newest = checkpoints.checkpoints(folder)[-2:]
@@ -301,8 +310,7 @@ def test_a_run_continues_from_the_newest_undamaged_checkpoint(tmp_path: Path) ->
     assert sorted(path.name for path in folder.iterdir()) == before
 
 
-def test_a_run_continues_from_a_chosen_checkpoint(tmp_path: Path) -> None:
-    run = small(tmp_path)
+def test_a_run_continues_from_a_chosen_checkpoint(tmp_path: Path, run: srl.Run) -> None:
     folder = run.path / "checkpoints"
     first = checkpoints.latest(folder)
     assert first is not None
@@ -336,8 +344,7 @@ assert not wrong, wrong
 """
 
 
-def test_a_copied_checkpoint_is_loaded_without_the_modules_of_training(tmp_path: Path) -> None:
-    run = small(tmp_path)
+def test_a_copied_checkpoint_is_loaded_without_the_modules_of_training(tmp_path: Path, run: srl.Run) -> None:
     newest = checkpoints.latest(run.path / "checkpoints")
     assert newest is not None
     shutil.copytree(newest, tmp_path / "mine")
@@ -347,23 +354,14 @@ def test_a_copied_checkpoint_is_loaded_without_the_modules_of_training(tmp_path:
 
 
 def test_checkpoints_are_kept_as_the_options_say(terminal: Terminal) -> None:
-    options = ("--steps", "10000", "--checkpoint-seconds", "0", "--keep-last", "1", "--keep-every", "2500")
-    sizes = (
-        "--scheduler",
-        "inline",
-        "--lanes",
-        "8",
-        "--horizon",
-        "16",
-        "--ppo.epochs",
-        "1",
-        "--ppo.num-minibatches",
-        "1",
-    )
-    ended = terminal.train("CartPole-v1", *options, *sizes).end()
+    options = ("--steps", "5000", "--checkpoint-seconds", "0", "--keep-last", "1", "--keep-every", "1250")
+    sizes = (*("--scheduler", "inline", "--lanes", "8", "--horizon", "16"), *("--ppo.epochs", "1"))
+    words = ("train", "CartPole-v1", "--root", str(terminal.root), "--name", "run", "--ppo.num-minibatches", "1")
+    ended = terminal.call(*words, *options, *sizes)
     assert ended.code == 0, ended.text
     steps = [checkpoints.step_of(path) for path in checkpoints.checkpoints(terminal.root / "run" / "checkpoints")]
-    assert {step // 2500 for step in steps} >= {1, 2, 3}
+    assert {step // 1250 for step in steps} >= {1, 2, 3}
     assert 4 <= len(steps) <= 6  # three milestones or four, the newest, and the best, which may be one of them
-    assert steps[-1] >= 10000
-    assert terminal.train("CartPole-v1", "--keep-last", "0", name="none").end().code == 2
+    assert steps[-1] >= 5000
+    refused = terminal.call("train", "CartPole-v1", "--root", str(terminal.root), "--name", "none", "--keep-last", "0")
+    assert refused.code == 2

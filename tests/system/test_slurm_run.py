@@ -142,11 +142,12 @@ def test_a_job_that_can_never_start_is_canceled(
 
 
 def test_errors_are_reported_before_anything_is_submitted(terminal: Terminal, engine: Path) -> None:
-    wrong = terminal.train("CartPole-v1", *SMALL, "--scheduler", "slurm", "--partition", "mian").end()
+    train = ("train", "CartPole-v1", "--root", str(terminal.root), "--name", "run", "--scheduler", "slurm")
+    wrong = terminal.call(*train, *SMALL, "--partition", "mian")
     assert wrong.code == 2
     assert "no partition 'mian'; did you mean 'main'" in wrong.err
     assert not (terminal.root / "run").exists()
-    script = terminal.run("submit", "CartPole-v1", *SMALL, "--dry-run").out
+    script = terminal.call("submit", "CartPole-v1", *SMALL, "--dry-run").out
     assert "#SBATCH --nodes=2\n" in script
     assert "srl.experiments.session.slurm_job" in script
     assert not (engine / "pid").exists()

@@ -128,6 +128,7 @@ class TrainerWorker:
         kind = PrefetchedBatches if context.threads else DirectBatches
         maker = config.maker(kind.NUM_BATCHES)
         self._batches: BatchSource = kind(config.samples, context, self._version, self._durable_version, maker)
+        self._resumed = self._version > 0
         self._used: Batch | None = None
         self._changes: deque[ChangeOption] = deque()  # not applied yet
         self._last_change = 0  # number of the last change received
@@ -199,6 +200,7 @@ class TrainerWorker:
         result = self._trainer.step(batch.data, min(1.0, progress))
         batch.priorities = result.priorities
         self._count(batch)
+        self._note_refill(batch)
         self._steps += result.num_decisions
         self._version += 1
         meter.enter(Phase.PUBLISH)
@@ -220,6 +222,18 @@ class TrainerWorker:
                 self._durable_version()
             )  # now, so that what a callback changes affects the next update
         meter.enter(Phase.OTHER)
+
+    def _note_refill(self, batch: Batch) -> None:
+        """Report that the replay of a resumed run starts empty, once."""
+        missing = batch.gauges.get(Counter.REPLAY_WARMUP, 0)
+        if self._resumed and missing and self._rank == 0:
+            self._context.report(
+                Notice(
+                    f"the replay starts empty: {missing:,} more decisions of the current policy refill it before "
+                    "learning continues"
+                )
+            )
+        self._resumed = False
 
     def instruct(self, message: Instruction) -> None:
         if isinstance(message, ChangeOption):
