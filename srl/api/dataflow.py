@@ -26,12 +26,20 @@ class Transitions:
 
 @dataclass(frozen=True)
 class Sequences:
-    """Unit of replay: `burn_in + length` consecutive steps of a lane within one episode or less, and one more row. The
-    first `burn_in` steps only refresh a recurrent memory. Sequences start every `period` steps of a lane."""
+    """Unit of replay: `burn_in + length` consecutive rows of a lane and one more, from which the last one bootstraps.
+    The burn-in rows only refresh a recurrent memory. Sequences start every `period` rows of a lane. A sequence may
+    contain ends of episodes: the rows after one begin the next episode, and `first` says where."""
 
     length: int
     burn_in: int = 0
     period: int = 1
+    num_agents: int = 1
+    """Number of agents in a copy of the environment whose sequences are drawn together, as joint steps."""
+
+    @property
+    def rows(self) -> int:
+        """Number of rows, without the one that bootstraps."""
+        return self.burn_in + self.length
 
 
 @dataclass(frozen=True)
@@ -81,3 +89,34 @@ class TransitionBatch:
     def num_steps(self) -> int:
         """Number K of gradient steps."""
         return len(self.reward)
+
+
+@dataclass
+class SequenceBatch:
+    """K minibatches of N = B * `num_agents` lanes, time-major: R = `burn_in + length` rows, and row R, from which row
+    R - 1 bootstraps. The agents of one copy are next to each other. K is 0 before the warm-up ends.
+
+    The arrays have the meaning that they have in a `Trajectory`: the reward and the end of an episode are in the row of
+    the action that caused them, and the last observation of an episode has a row of its own, in which no lane acts.
+    """
+
+    observation: Tree  # [K, R+1, N, ...]
+    decision: Mapping[str, Tree]  # [K, R+1, N, ...]
+    reward: Array  # [K, R+1, N] float32
+    terminated: Array  # [K, R+1, N] bool
+    truncated: Array  # [K, R+1, N] bool
+    acting: Array  # [K, R+1, N] bool: false also in rows that are not `valid`
+    first: Array  # [K, R+1, N] bool
+    valid: (
+        Array  # [K, R+1, N] bool: false after the end of what is remembered of a lane; these rows repeat the last one
+    )
+    state: Tree | None  # [K, N, ...]: memory of a recurrent policy before row 0; invalid where `first`
+    weight: Array  # [K, B] float32: importance weights, at most 1; all 1 for uniform draws
+    num_decisions: int  # decisions collected since the last update
+    burn_in: int = 0
+    new: Tree | None = None  # observations of these decisions, if the dataflow `keeps_new`
+
+    @property
+    def num_steps(self) -> int:
+        """Number K of gradient steps."""
+        return len(self.weight)
