@@ -108,7 +108,7 @@ class SequenceBatch:
     acting: Array  # [K, R+1, N] bool: false also in rows that are not `valid`
     first: Array  # [K, R+1, N] bool
     valid: (
-        Array  # [K, R+1, N] bool: false after the end of what is remembered of a lane; these rows repeat the last one
+        Array  # [K, R+1, N] bool: false after the last row that is remembered of a lane, which they repeat
     )
     state: Tree | None  # [K, N, ...]: memory of a recurrent policy before row 0; invalid where `first`
     weight: Array  # [K, B] float32: importance weights, at most 1; all 1 for uniform draws
