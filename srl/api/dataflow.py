@@ -107,9 +107,7 @@ class SequenceBatch:
     truncated: Array  # [K, R+1, N] bool
     acting: Array  # [K, R+1, N] bool: false also in rows that are not `valid`
     first: Array  # [K, R+1, N] bool
-    valid: (
-        Array  # [K, R+1, N] bool: false after the last row that is remembered of a lane, which they repeat
-    )
+    valid: Array  # [K, R+1, N] bool: false after the last row that is remembered of a lane, which they repeat
     state: Tree | None  # [K, N, ...]: memory of a recurrent policy before row 0; invalid where `first`
     weight: Array  # [K, B] float32: importance weights, at most 1; all 1 for uniform draws
     num_decisions: int  # decisions collected since the last update

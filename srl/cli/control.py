@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 FOLLOW_SECONDS = 0.2
 STOP_SECONDS = 15.0
-APPEAR_SECONDS = 2.0  # time for which `srl stop` waits for a run that is just starting
+APPEAR_SECONDS = 3.0  # time for which `srl stop` waits for a run that is just starting or resuming
 
 
 @dataclass(frozen=True)
@@ -134,24 +134,28 @@ class Stop(RunCommand):
     def run(self) -> int:
         deadline = time.monotonic() + APPEAR_SECONDS
         while True:
+            is_last = time.monotonic() > deadline
             try:
-                return self._stop()
+                if self._stop(is_last):
+                    return 0
             except ValueError:
-                if time.monotonic() > deadline:
+                if is_last:
                     raise
-                time.sleep(0.1)
+            time.sleep(0.1)
 
-    def _stop(self) -> int:
+    def _stop(self, is_last: bool) -> bool:
+        """Stop the run, and return whether that is done. A run that has ended may be about to resume, so that only the
+        last attempt accepts its end."""
         from srl.controller.control_socket import ADDRESS, StopRequest, ask, pick, running
 
         runs = running(self.root)
         try:
             name, runtime = pick(self.name(), runs)
         except ValueError:
-            return 0 if self._signal() else self._cancel(runs)
+            return self._signal() or self._cancel(runs, is_last)
         ask(runtime, StopRequest())
         self._wait(name, lambda: (runtime / ADDRESS).exists())
-        return 0
+        return True
 
     def _wait(self, name: str, goes_on: Callable[[], bool]) -> None:
         deadline = time.monotonic() + STOP_SECONDS
@@ -183,31 +187,32 @@ class Stop(RunCommand):
         self._wait(name, lambda: is_owned(path))
         return True
 
-    def _cancel(self, runs: dict[str, Path]) -> int:
-        """Cancel a run that does not answer because its job is still in the queue."""
+    def _cancel(self, runs: dict[str, Path], is_last: bool) -> bool:
+        """Cancel a run that does not answer because its job is still in the queue. Return whether that is done."""
         from srl.controller.control_socket import STOP_REASON, pick
         from srl.experiments.session.slurm_queue import End, cancel, queued
         from srl.schedulers.engines.slurm_commands import describe_state
 
         waiting = {each.run: each for each in queued(self.root, runs)}
-        if self._has_ended(waiting):
-            return 0
+        if (ended := self._end_of(waiting)) is not None:
+            if is_last:
+                print(ended)
+            return is_last
         name, _ = pick(self.name(), {**runs, **{name: each.cluster for name, each in waiting.items()}})
         each = waiting[name]
         cancel(each.cluster, each.job, End("stopped", STOP_REASON))
         print(f"{name} has stopped: its job {each.job}, {describe_state(each.state, each.reason)}, was canceled")
-        return 0
+        return True
 
-    def _has_ended(self, waiting: Container[str]) -> bool:
-        """Return whether the run has already ended, and print a message if so."""
+    def _end_of(self, waiting: Container[str]) -> str | None:
+        """Return a message if the run has already ended."""
         from srl.storage.run_directory import RunDirectoryError, find
 
         with contextlib.suppress(RunDirectoryError):
             run = find(self.run_name, self.root)
             if run.name not in waiting and (status := run.read_status()) is not None:
-                print(f"{run.name} has already ended: {status.state}")
-                return True
-        return False
+                return f"{run.name} has already ended: {status.state}"
+        return None
 
 
 @dataclass(frozen=True)

@@ -198,8 +198,11 @@ class Command:
     def wait_for_steps(self, steps: int) -> dict[str, Any]:
         return self.wait(lambda status: status["steps"] >= steps, f"{steps} steps")
 
+    def zygotes(self) -> list[psutil.Process]:
+        return [child for child in psutil.Process(self.process.pid).children() if "zygote" in str(child.cmdline())]
+
     def zygote(self) -> psutil.Process:
-        (found,) = [child for child in psutil.Process(self.process.pid).children() if "zygote" in str(child.cmdline())]
+        (found,) = self.zygotes()
         return found
 
 

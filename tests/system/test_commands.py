@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from support.terminals import GENTLE, Terminal, wait_for, worker
 from support.trained_runs import latest_checkpoint
+from support.waiting import PATIENCE
 
 from srl.cli.main import main
 from srl.storage import checkpoints
@@ -91,6 +92,17 @@ def test_a_run_that_is_just_starting_can_be_stopped(
     wait_for((terminal.root / "run").exists, "the run directory")  # long before the control socket
     assert main(["stop", "run", "--root", str(terminal.root)]) == 0
     assert "run has stopped" in capsys.readouterr().out
+    assert command.end().code in (130, 143)
+
+
+def test_a_run_that_is_just_resuming_can_be_stopped(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = ("--steps", "64", "--scheduler", "inline", "--lanes", "4", "--horizon", "16")
+    root = str(terminal.root)
+    assert terminal.call("train", "CartPole-v1", *options, "--root", root, "--name", "run").code == 0
+    assert "run has already ended: finished" in terminal.call("stop", "run", "--root", root).out
+    monkeypatch.setattr("srl.cli.control.APPEAR_SECONDS", PATIENCE)  # the machine may be slow
+    command = terminal.start("resume", "run", "--steps", "1000000000", "--root", root)
+    assert "run has stopped" in terminal.call("stop", "run", "--root", root).out
     assert command.end().code in (130, 143)
 
 

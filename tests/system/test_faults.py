@@ -88,6 +88,16 @@ def test_a_stopped_zygote_is_replaced_and_its_workers_stay(terminal: Terminal) -
     wait_until_gone(terminal.processes)
 
 
+def test_a_zygote_that_is_stopped_while_it_imports_modules_is_replaced(terminal: Terminal) -> None:
+    command = terminal.train(*GENTLE, *LONG)
+    wait_for(command.zygotes, "the zygote starts")
+    command.zygote().suspend()
+    status = command.wait_for_steps(200)
+    assert "does not answer; it is replaced" in " ".join(status["messages"])
+    interrupt(command)
+    wait_until_gone(terminal.processes)
+
+
 def test_when_one_of_two_trainers_is_killed_both_restart_from_the_last_update(terminal: Terminal) -> None:
     command = terminal.train(*GENTLE, *LONG, "--trainers", "2")
     before = command.wait_for_steps(200)

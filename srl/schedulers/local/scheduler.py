@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 
 from srl.api.control import InjectFault, ToWorker
 from srl.api.experiment import Resources
@@ -264,13 +265,16 @@ class ProcessScheduler(Scheduler):
         """Ask the zygote for a sign of life; replace it if it does not answer."""
         now = time.monotonic()
         passed = self._looks.passed(now)
-        if self._answers and now >= self._next_ping:
+        if now >= self._next_ping:
             self._next_ping = now + PING_SECONDS
             # If the channel is full, the zygote does not answer; if it is closed, `poll` notices.
             for channel in (self._channel, *(handle.channel for handle in self._retired)):
                 with contextlib.suppress(BlockingIOError, ConnectionError):
                     channel.send(msgspec.msgpack.encode(Ping()), socket.MSG_DONTWAIT)
-            self._asked = True
+            # Until it has imported its modules, which may take long, it counts as silent only if it is stopped.
+            self._asked = self._answers or _is_stopped(self._handle.process.pid)
+            if not self._asked:
+                self._silence = 0.0
         if self._asked:
             self._silence += passed
             if self._silence > ZYGOTE_SECONDS:
@@ -370,6 +374,13 @@ class ProcessScheduler(Scheduler):
             end_zygote(handle)
         self._retired.clear()
         self._logs.close()
+
+
+def _is_stopped(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_STOPPED
+    except psutil.NoSuchProcess:  # `poll` notices
+        return False
 
 
 def _describe(status: int) -> str:
