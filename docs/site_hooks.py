@@ -86,8 +86,7 @@ def recipes() -> str:
         parts += [f"## {recipe.name}", f"{recipe.about}."]
         if recipe.patterns:
             parts.append("Used for: " + ", ".join(f"`{pattern}`" for pattern in recipe.patterns))
-        rows = [(setting, "every algorithm") for setting in recipe.task]
-        rows += [(setting, "ppo, ippo, mappo") for setting in recipe.ppo]
+        rows = [(setting, scope) for scope, settings in recipe.scopes() for setting in settings]
         if rows:
             lines = ["| option | value | for | reason |", "|---|---|---|---|"]
             for setting, scope in rows:

@@ -205,12 +205,12 @@ def topic_help(topic: str) -> str:
 
 def _recipe_help(recipe: Any) -> str:
     lines = [*_wrapped(f"Recipe {recipe.name}: {recipe.about}")]
-    for heading, settings in (("For every algorithm", recipe.task), ("For ppo, ippo and mappo", recipe.ppo)):
-        if settings:
-            lines += ["", heading]
+    scopes = recipe.scopes()
+    for scope, settings in scopes:
+        lines += ["", f"For {scope}"]
         for setting in settings:
             lines += _row(f"{setting.option} {_shown(setting.value)}", setting.why, column=40)
-    if not recipe.task and not recipe.ppo:
+    if not scopes:
         lines += ["", "The defaults of all options."]
     return "\n".join(lines)
 

@@ -34,6 +34,15 @@ _NAMES = {
     "target_kl": "kl_target",
     "hidden_sizes": "net_arch fcnet_hiddens",
     "memory_size": "rnn_size lstm_cell_size",
+    "replay_size": "buffer_size replay_buffer_size",
+    "learning_starts": "warmup_steps start_steps num_steps_sampled_before_learning_starts",
+    "updates_per_decision": "utd utd_ratio update_to_data replay_ratio",
+    "target_update": "target_update_interval target_network_frequency target_network_update_freq",
+    "epsilon": "start_e exploration_initial_eps initial_epsilon",
+    "epsilon_final": "end_e exploration_final_eps final_epsilon",
+    "policy_delay": "policy_frequency policy_freq",
+    "target_noise": "policy_noise target_policy_noise",
+    "target_noise_clip": "noise_clip",
 }
 SAME = {name: option for option, names in _NAMES.items() for name in names.split()}
 """Name in another library -> name of an option, a field of the algorithm's config, or a command argument."""
@@ -50,6 +59,8 @@ _TEXTS = {
     "`lanes` x `ring` copies",
     "batch_size minibatch_size sgd_minibatch_size mini_batch_size": "`batch` counts decisions per update, and "
     "`num_minibatches` the parts that it is split into",
+    "train_freq train_frequency gradient_steps": "`updates_per_decision` is the number of gradient steps per decision "
+    "of algorithms that learn from replay",
     "num_steps": "`steps` is the length of the run, `horizon` the length of a rollout",
     "train_for_env_steps": "`steps` counts decisions, which are fewer than frames where an action is repeated",
     "num_gpus num_gpus_per_learner": "set `device` to cuda; on a cluster, `resources` says which workers get a GPU",
@@ -71,7 +82,8 @@ _TEXTS = {
     "frame_stack framestack": "frames are stacked by the environment: `env_arg` frame_stack=4",
 }
 ADVICE = {name: text for names, text in _TEXTS.items() for name in names.split()}
-"""Name in another library -> advice for an error message, with the closest options in backquotes."""
+"""Name in another library -> advice for an error message, with the closest options in backquotes. The advice is for
+algorithms that have no option of that name."""
 
 
 def advice(name: str, *, flags: bool) -> str:

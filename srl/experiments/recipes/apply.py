@@ -8,11 +8,12 @@ from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
+from srl.api.dataflow import OnPolicy
 from srl.api.lanes import LanesConfig, LaneSpec
 from srl.api.spaces import Box
 from srl.base.errors import nearest
 from srl.base.process import num_cores
-from srl.experiments.options.algorithms import ALGORITHMS, with_settings
+from srl.experiments.options.algorithms import ALGORITHMS, algorithm_class, with_settings
 from srl.experiments.options.roles import role_patterns
 from srl.experiments.options.sections import AUTO, NONE
 from srl.experiments.options.train_options import TrainOptions
@@ -23,8 +24,8 @@ from srl.workers.role import assign_teams
 
 SIZES = ("lanes", "horizon", "batch")
 ALGO, ENV = "algo", "env"
-PPO_FAMILY = ("ppo", "ippo", "mappo")
-"""Algorithms that use PPO's update, and therefore its sizes and learning rates."""
+FAMILIES = {"ppo": "ppo", "ippo": "ppo", "mappo": "ppo", "dqn": "dqn", "sac": "sac", "td3": "td3", "ddpg": "td3"}
+"""Algorithm -> field of a recipe with settings for its update."""
 
 
 def recipe_for(environment: LanesConfig, spec: LaneSpec, wanted: str = AUTO) -> Recipe | None:
@@ -99,7 +100,10 @@ def settings_for(recipe: Recipe, algo: str) -> list[Setting]:
     """Return a recipe's settings for an algorithm; none for a user's own, whose options are unknown."""
     if algo not in ALGORITHMS:
         return []
-    return [*recipe.task, *(recipe.ppo if algo in PPO_FAMILY else ())]
+    on_policy = isinstance(algorithm_class(algo)().dataflow(), OnPolicy)
+    task = [setting for setting in recipe.task if on_policy or setting.owner != ALGO]
+    own: tuple[Setting, ...] = getattr(recipe, FAMILIES[algo]) if algo in FAMILIES else ()
+    return [*task, *own]
 
 
 def settings_in_force(recipe: Recipe | None, options: TrainOptions, given: Collection[str]) -> list[Setting]:

@@ -35,9 +35,27 @@ class Recipe:
     patterns: tuple[str, ...] = ()
     """Patterns for ids or entry points; the first recipe that matches is used. Without patterns, a recipe is chosen by
     name or by the environment's spaces."""
-    task: tuple[Setting, ...] = ()  # settings for every algorithm
+    task: tuple[Setting, ...] = ()
+    """Settings for every algorithm; those of the algorithm's own options (`algo.`) are for on-policy algorithms."""
     ppo: tuple[Setting, ...] = ()
     """Settings for PPO and its multi-agent variants only; other algorithms need other sizes and learning rates."""
+    dqn: tuple[Setting, ...] = ()  # settings for DQN; its extensions have their own defaults
+    sac: tuple[Setting, ...] = ()
+    td3: tuple[Setting, ...] = ()  # settings for TD3 and DDPG
     cores: int = 0
     """Number of cores that the batch is meant for. Machines with fewer use a smaller batch, unless `--scale` is given.
     0: the same batch everywhere."""
+
+    def scopes(self) -> list[tuple[str, tuple[Setting, ...]]]:
+        """Return the settings, each with a text that says which algorithms they are for."""
+        everywhere = tuple(setting for setting in self.task if setting.owner != "algo")
+        on_policy = tuple(setting for setting in self.task if setting.owner == "algo")
+        found = (
+            ("every algorithm", everywhere),
+            ("on-policy algorithms", on_policy),
+            ("ppo, ippo and mappo", self.ppo),
+            ("dqn", self.dqn),
+            ("sac", self.sac),
+            ("td3 and ddpg", self.td3),
+        )
+        return [(scope, settings) for scope, settings in found if settings]

@@ -47,6 +47,38 @@ _MUJOCO = (*_MUJOCO_SIZES, *_updates(10, 8, 6e-4))
 _SMALL_BATCHES = _sizes(16, 128, 2048, "long blocks for late rewards, small batches for frequent updates")
 _PATIENT = (*_SMALL_BATCHES, *_updates(4, 32, 3e-4))
 
+
+def _dqn(
+    learning_rate: float,
+    batch_size: int,
+    replay_size: int,
+    learning_starts: int,
+    updates: float,
+    target_update: int,
+    exploration: tuple[float, float],
+) -> tuple[Setting, ...]:
+    zoo = "tuned for this task by RL Zoo"
+    return (
+        Setting("algo.learning_rate", learning_rate, zoo),
+        Setting("algo.batch_size", batch_size, zoo),
+        Setting("algo.replay_size", replay_size, zoo),
+        Setting("algo.learning_starts", learning_starts, "decisions before the first gradient step"),
+        Setting("algo.updates_per_decision", updates, zoo),
+        Setting("algo.target_update", target_update, zoo),
+        Setting("algo.exploration_fraction", exploration[0], zoo),
+        Setting("algo.epsilon_final", exploration[1], zoo),
+    )
+
+
+_SHORT = (
+    Setting("algo.learning_rate", 1e-3, "tuned for this task by RL Zoo"),
+    Setting("algo.learning_starts", 256, "training takes about 10,000 steps"),
+)
+_TD3 = (
+    Setting("algo.learning_rate", 1e-3, "tuned for MuJoCo by RL Zoo"),
+    Setting("algo.hidden_sizes", (400, 300), "the networks of RL Zoo's settings"),
+)
+
 RECIPES = (
     Recipe(
         "acrobot",
@@ -54,6 +86,7 @@ RECIPES = (
         ("Acrobot-v1",),
         task=_normalized("speeds reach 28, sines and cosines 1"),
         ppo=_PATIENT,
+        dqn=_dqn(6.3e-4, 128, 50_000, 128, 1.0, 250, (0.12, 0.1)),
     ),
     Recipe(
         "pendulum",
@@ -68,6 +101,8 @@ RECIPES = (
             *_sizes(16, 64, 1024, "many small batches: training takes about 100,000 steps"),
             *_updates(10, 16, 1e-3),
         ),
+        sac=_SHORT,
+        td3=_SHORT,
     ),
     Recipe(
         "mountain-car",
@@ -78,6 +113,10 @@ RECIPES = (
             Setting("algo.gae_lambda", 0.98, "the goal is reached a hundred steps after the decisive swing"),
         ),
         ppo=_sizes(16, 128, 2048, "long blocks: the goal is a hundred steps away"),
+        dqn=(
+            *_dqn(4e-3, 128, 10_000, 1_000, 0.5, 600, (0.2, 0.07)),
+            Setting("algo.gamma", 0.98, "tuned for this task by RL Zoo"),
+        ),
     ),
     Recipe(
         "mountain-car-continuous",
@@ -103,6 +142,7 @@ RECIPES = (
         "classic-control",
         "Gymnasium's classic control: the defaults, which were tuned on CartPole",
         ("gymnasium.envs.classic_control.*",),
+        dqn=_dqn(2.3e-3, 64, 100_000, 1_000, 0.5, 10, (0.16, 0.04)),
     ),
     Recipe(
         "lunar-lander",
@@ -114,6 +154,7 @@ RECIPES = (
             Setting("algo.normalize_return", "running", "returns range from -500 to 300"),
         ),
         ppo=(*_sizes(16, 128, 4096, "blocks that are long enough for a landing"), *_updates(4, 64, 3e-4)),
+        dqn=_dqn(6.3e-4, 128, 50_000, 128, 1.0, 250, (0.12, 0.1)),
     ),
     Recipe(
         "car-racing",
@@ -139,6 +180,8 @@ RECIPES = (
         ("Swimmer-v*",),
         task=(*_CONTINUOUS, Setting("algo.gamma", 0.9999, "a stroke pays off late; with 0.99 the policy only drifts")),
         ppo=(*_sizes(8, 256, 2048, "blocks of a quarter of an episode"), *_updates(10, 32, 3e-4)),
+        sac=(Setting("algo.gamma", 0.999, "a stroke pays off late"),),
+        td3=(*_TD3, Setting("algo.gamma", 0.999, "a stroke pays off late")),
     ),
     Recipe(
         "ant",
@@ -150,6 +193,7 @@ RECIPES = (
             *_updates(10, 8, 3e-4),
             Setting("algo.initial_std", 0.4, "with 1 the noise costs Ant twice what it earns, and it learns to fall"),
         ),
+        td3=_TD3,
     ),
     Recipe(
         "half-cheetah",
@@ -157,6 +201,7 @@ RECIPES = (
         ("HalfCheetah-v*",),
         task=_CONTINUOUS,
         ppo=(*_MUJOCO, Setting("algo.initial_std", 0.5, "three times the return of 1 after 300,000 steps")),
+        td3=_TD3,
     ),
     Recipe(
         "pusher",
@@ -164,6 +209,7 @@ RECIPES = (
         ("Pusher-v*", "InvertedPendulum-v*"),
         task=_CONTINUOUS,
         ppo=(*_MUJOCO, Setting("algo.initial_std", 0.4, "about the noise that there would be without the bounds")),
+        td3=_TD3,
     ),
     Recipe(
         "mujoco",
@@ -171,6 +217,7 @@ RECIPES = (
         ("gymnasium.envs.mujoco.*", "gymnasium_robotics.*"),
         task=_CONTINUOUS,
         ppo=_MUJOCO,
+        td3=_TD3,
     ),
     Recipe(
         "atari",
@@ -182,6 +229,7 @@ RECIPES = (
             Setting("algo.clip", 0.1, "as in the PPO paper; half of the value for vectors"),
             Setting("algo.value_clip", 0.1, "as in the published implementation of PPO"),
         ),
+        dqn=_dqn(1e-4, 32, 100_000, 20_000, 0.25, 1000, (0.1, 0.01)),
     ),
     Recipe(
         "atari-lean",
