@@ -98,7 +98,7 @@ def forms(secret: bytes) -> tuple[bytes, ...]:
 
 
 def assert_join_errors_say_what_is_wrong(terminal: Terminal) -> None:
-    missing = terminal.call("agent", "/nonexistent", "--patience", "0")
+    missing = terminal.run("agent", "/nonexistent", "--patience", "0")
     assert missing.code == 2
     assert "no join file at /nonexistent" in missing.err
 
@@ -107,23 +107,23 @@ def assert_join_errors_say_what_is_wrong(terminal: Terminal) -> None:
     for private in (file, file.with_name("controller.pem")):
         assert private.stat().st_mode & 0o777 == 0o600
     elsewhere = f"127.0.0.1:{free_port()}"
-    gone = terminal.call("agent", str(file), "--address", elsewhere, "--patience", "0")
+    gone = terminal.run("agent", str(file), "--address", elsewhere, "--patience", "0")
     assert gone.code == 2
     assert f"no controller at {elsewhere}" in gone.err
 
     ticket = read_ticket(file)
     mine = Identity(file.with_name("controller.pem"))
     expired = write_ticket(terminal, replace(ticket, expires=1000, proof=mine.proof(1000)))
-    assert "the join file has expired" in terminal.call("agent", expired).err
+    assert "the join file has expired" in terminal.run("agent", expired).err
     foreign = Identity.create(terminal.root.parent / "foreign.pem")
     wrong = write_ticket(terminal, replace(ticket, proof=foreign.proof(ticket.expires)))
-    assert "not one of this run" in terminal.call("agent", wrong).err
+    assert "not one of this run" in terminal.run("agent", wrong).err
     impostor = write_ticket(terminal, replace(ticket, fingerprint=foreign.fingerprint))
-    refused = terminal.call("agent", impostor)
+    refused = terminal.run("agent", impostor)
     assert refused.code == 2
     assert "has another certificate" in refused.err
     Path(impostor).chmod(0o644)
-    assert "mode 600" in terminal.call("agent", impostor).err
+    assert "mode 600" in terminal.run("agent", impostor).err
 
 
 def write_ticket(terminal: Terminal, ticket: JoinTicket) -> str:
