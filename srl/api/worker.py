@@ -13,6 +13,7 @@ from srl.api.streams import StreamEnd
 from srl.api.trainer import TrainerGroup
 from srl.api.transport import Channel, Listener, Message, NameService
 from srl.base.meter import Meter
+from srl.base.shared_memory import KeptMemory
 from srl.base.snapshot import Snapshot
 from srl.base.state import State
 
@@ -51,6 +52,11 @@ class Context(Protocol):
 
     def commits(self, policy: str) -> Snapshot:
         """Return the memory for the committed state of a policy's trainer, which outlives the trainer's process."""
+
+    def kept_memory(self, policy: str, shard: int) -> KeptMemory | None:
+        """Return the memory of one part (`shard`: 0, 1, ...) of a policy's replay, which outlives the worker's process:
+        a replacement on the same host finds what was written. None if the worker should use memory of its own, because
+        nothing would outlive its process."""
 
     def report(self, message: Message) -> None:
         """Send a message of `srl.api.control` to the controller; never blocks."""

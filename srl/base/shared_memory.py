@@ -1,11 +1,16 @@
-"""Anonymous memory shared by processes on a host, freed when the last of them ends."""
+"""Memory without a name, shared by processes on a host and freed when the last of them ends."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import mmap
 import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from srl.base.tree import Array
@@ -52,3 +57,179 @@ class Memory:
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
+
+
+WINDOW_BYTES = 1 << 38
+"""Room for each of the workers that share a kept file. It is sparse: what is not written takes no memory."""
+HEADER_BYTES = 1 << 16
+_UNUSED, _INCOMPLETE = 0, 1  # states of a header; others are the number of bytes of the layout
+_STATE, _END, _IDENTITY, _WORDS = 0, 1, 2, 3  # places in a header
+
+
+class KeptFile:
+    """A sparse file without a name, in memory or on a disk. A supervisor holds it, so that its content outlives the
+    workers, each of which uses a window of its own."""
+
+    def __init__(self, fd: int, on_disk: bool) -> None:
+        self.fd = fd
+        self.on_disk = on_disk
+
+    @classmethod
+    def create(cls, name: str, directory: Path | None = None) -> KeptFile:
+        """Create an empty file in memory, or on the disk of `directory`. Raises ValueError if that is not possible."""
+        if directory is None:
+            return cls(os.memfd_create(f"srl-{name}", os.MFD_CLOEXEC), False)
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=directory) as file:
+                return cls(os.dup(file.fileno()), True)
+        except OSError as error:
+            raise ValueError(f"cannot create a file in the directory {directory}: {error}") from error
+
+    def window(self, index: int) -> KeptMemory:
+        return KeptMemory(self, index)
+
+    @property
+    def num_windows(self) -> int:
+        """Number of windows up to the last one that was ever used."""
+        return -(-os.fstat(self.fd).st_size // WINDOW_BYTES)
+
+    def close(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+class KeptMemory:
+    """Named arrays in a window of a :class:`KeptFile`. A worker makes them with `array`, always in the same order, and
+    then calls `seal`: if an earlier worker made the same arrays, they have the content that it left, whenever it was
+    killed. Other processes read them with `find`."""
+
+    def __init__(self, file: KeptFile, index: int) -> None:
+        self._file = file
+        self._offset = index * WINDOW_BYTES
+        self._end = HEADER_BYTES
+        self._layout: list[tuple[str, str, tuple[int, ...], int]] = []
+        self._reserved: list[tuple[int, int]] = [(0, HEADER_BYTES)]
+
+    def array(self, name: str, shape: tuple[int, ...], dtype: str, reserved: int | None = None) -> Array:
+        """Return the next array. Its content is undefined until `seal`. `reserved` is the number of bytes to reserve on
+        a disk, by default all."""
+        nbytes = math.prod(shape) * np.dtype(dtype).itemsize
+        begin, self._end = self._end, self._end + -(-max(1, nbytes) // mmap.PAGESIZE) * mmap.PAGESIZE
+        if self._end > WINDOW_BYTES:
+            raise ValueError(
+                f"kept memory is limited to {WINDOW_BYTES / 2**30:,.0f} GiB per worker; {name!r} is too much"
+            )
+        reserved = nbytes if reserved is None else min(reserved, nbytes)
+        self._layout.append((name, np.dtype(dtype).name, shape, reserved))
+        self._reserved.append((begin, reserved))
+        mapped = self._map(begin, self._end)
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            with contextlib.suppress(OSError):  # memory of files need not support it
+                mapped.madvise(mmap.MADV_HUGEPAGE)
+        return np.frombuffer(mapped, dtype, math.prod(shape)).reshape(shape)
+
+    def seal(self, label: str) -> bool:
+        """Return whether the arrays have kept their content. Otherwise, because this is the first use of the window, or
+        the arrays or the `label` are others than before, they are zero."""
+        text = msgspec.json.encode([label, self._layout])
+        header = self._header()
+        if self.layout() == text:
+            return True
+        self.clear()
+        self._reserve()
+        self._label(header, text, int.from_bytes(os.urandom(7), "little"))
+        return False
+
+    def clear(self) -> None:
+        """Free the memory of the window."""
+        header = self._header()
+        if header[_STATE] == _UNUSED:
+            return
+        header[_STATE] = _INCOMPLETE  # until everything is zero, also if this process is killed
+        end = max(int(header[_END]), HEADER_BYTES)
+        if end > HEADER_BYTES:
+            mapped = self._map(HEADER_BYTES, end)
+            try:
+                mapped.madvise(mmap.MADV_REMOVE)
+            except OSError:  # the file system cannot make holes
+                np.frombuffer(mapped, np.uint8)[...] = 0
+        header[_STATE] = _UNUSED
+
+    def free_beyond(self, count: int) -> None:
+        """Free all windows of the file but the first `count`, which an earlier, larger group of workers used."""
+        for index in range(count, self._file.num_windows):
+            self._file.window(index).clear()
+
+    def layout(self) -> bytes | None:
+        """Return a description of the arrays and the label, or None if nothing is kept."""
+        if os.fstat(self._file.fd).st_size < self._offset + HEADER_BYTES:
+            return None
+        header = self._header()
+        size = int(header[_STATE])
+        if size in (_UNUSED, _INCOMPLETE):
+            return None
+        return header[_WORDS:].tobytes()[:size]
+
+    @property
+    def identity(self) -> int:
+        """Random number that changes when the content starts again from zero."""
+        return int(self._header()[_IDENTITY])
+
+    def find(self) -> dict[str, Array] | None:
+        """Return the arrays that another process has sealed, by name; None if there are none."""
+        text = self.layout()
+        return None if text is None else self._arrays(text)
+
+    def fill(self, layout: bytes, identity: int, write: Callable[[dict[str, Array]], None]) -> None:
+        """Set the content before a worker starts: `write` sets arrays, which are zero, of a `layout`. If it raises an
+        error, nothing is kept. Raises ValueError if that is no layout."""
+        self.clear()
+        arrays = self._arrays(layout)
+        self._reserve()
+        header = self._header()
+        header[_STATE], header[_END] = _INCOMPLETE, self._end
+        try:
+            write(arrays)
+        except BaseException:
+            self.clear()
+            raise
+        self._label(header, layout, identity)
+
+    def _arrays(self, layout: bytes) -> dict[str, Array]:
+        try:
+            _, entries = msgspec.json.decode(layout, type=tuple[str, list[tuple[str, str, tuple[int, ...], int]]])
+            other = KeptMemory(self._file, self._offset // WINDOW_BYTES)
+            found = {name: other.array(name, shape, dtype, reserved) for name, dtype, shape, reserved in entries}
+        except (msgspec.MsgspecError, TypeError, OverflowError) as error:
+            raise ValueError(f"not a layout of kept memory: {error}") from error
+        self._end, self._reserved = other._end, other._reserved
+        return found
+
+    def _label(self, header: Array, text: bytes, identity: int) -> None:
+        if len(text) > HEADER_BYTES - 8 * _WORDS:
+            raise ValueError(f"the layout of kept memory takes {len(text)} bytes, which is too much")
+        header[_END], header[_IDENTITY] = self._end, identity
+        header[_WORDS:].view(np.uint8)[: len(text)] = np.frombuffer(text, np.uint8)
+        header[_STATE] = len(text)  # last: from now on the content counts
+
+    def _reserve(self) -> None:
+        """Reserve space on a disk, because a process that writes to a mapped file on a full disk is killed."""
+        if self._file.on_disk:
+            try:
+                for begin, nbytes in self._reserved:
+                    os.posix_fallocate(self._file.fd, self._offset + begin, max(1, nbytes))
+            except OSError as error:
+                total = sum(nbytes for _, nbytes in self._reserved)
+                raise MemoryError(f"cannot reserve {total / 2**30:.1f} GiB on the disk for replay: {error}") from error
+
+    def _header(self) -> Array:
+        return np.frombuffer(self._map(0, HEADER_BYTES), np.int64)
+
+    def _map(self, begin: int, end: int) -> mmap.mmap:
+        offset, fd = self._offset + begin, self._file.fd
+        if os.fstat(fd).st_size < self._offset + end:
+            # Not with truncate: another worker may enlarge the file at the same time.
+            os.pwrite(fd, b"\0", self._offset + end - 1)
+        return mmap.mmap(fd, end - begin, offset=offset)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from srl.api.dataflow import Replay, TransitionBatch, Transitions
 from srl.base.seeding import derive
 from srl.base.state import NotResumable, State, pack, part, under, unpack
 from srl.base.tree import Array, from_leaves
-from srl.replay.kernels import draw_uniform, generations_of, n_step_returns
+from srl.replay.kernels import ACTING, draw_uniform, generations_of, n_step_returns
 from srl.replay.priorities import PrioritizedUnits
 from srl.replay.ring import BlockRing, row_nbytes
 from srl.replay.storage import Arena, as_words
@@ -68,11 +67,12 @@ class Buffers:
 class ReplayMemory:
     """Memory of the newest decisions. Not for use by several threads at once.
 
-    `spill` is a directory for files that hold the blocks, if they do not fit into memory.
+    Its content is in the `arena`, by default memory of this process. If the arena has the content of an earlier memory
+    of the same size and layout, whose process was killed at any moment, the memory continues with it (`recovered`).
     """
 
     def __init__(
-        self, dataflow: Replay, spec: BlockSpec, seed: int, num_shards: int = 1, spill: Path | None = None
+        self, dataflow: Replay, spec: BlockSpec, seed: int, num_shards: int = 1, arena: Arena | None = None
     ) -> None:
         if dataflow.batch % num_shards:
             raise ValueError(f"batch must be a multiple of the {num_shards} trainers; found {dataflow.batch}")
@@ -81,17 +81,34 @@ class ReplayMemory:
         self._batch = dataflow.batch // num_shards
         self._spec = spec
         self._paths = stored_paths(spec)
-        self._ring = BlockRing(spec, num_slots(dataflow, spec, num_shards), self._paths, Arena(spill))
+        arena = arena or Arena()
+        self._ring = BlockRing(spec, num_slots(dataflow, spec, num_shards), self._paths, arena)
         units = self._ring.num_slots * self._ring.units_per_slot
-        self._priorities = None if dataflow.priorities is None else PrioritizedUnits(dataflow.priorities, units)
-        self._random = np.array([derive(seed, "replay")], np.uint64)  # state of a SplitMix64 generator
+        self._priorities = None if dataflow.priorities is None else PrioritizedUnits(dataflow.priorities, units, arena)
+        self._random = arena.array("random", (1,), "uint64")  # state of a SplitMix64 generator
         self._buffers: list[Buffers | None] = [None] * NUM_BUFFERS
         self._turn = 0
         self._num_new = 0
         self.size = 0
         """Decisions that can be drawn."""
-        self.collected = 0
+        self.recovered = arena.seal(f"{type(dataflow.unit).__name__} {spec}")
+        """Whether the memory continues with what was in the arena."""
+        if self.recovered:
+            self._recover()
+        else:
+            self._random[0] = derive(seed, "replay")
+
+    def _recover(self) -> None:
+        ring = self._ring
+        ring.recover()
+        self.size = int(ring.num_acting[: ring.num_filled].sum())
+        if self._priorities is not None:
+            self._priorities.recover(ring.flags[: ring.num_strips, :-1].ravel() & ACTING != 0)
+
+    @property
+    def collected(self) -> int:
         """Decisions inserted so far."""
+        return self._ring.collected
 
     @property
     def nbytes(self) -> int:
@@ -103,12 +120,12 @@ class ReplayMemory:
         data: a string, a number or a tuple) if `first_step` is the step after that block."""
         ring = self._ring
         replaced = int(ring.num_acting[ring.next_slot])
-        slot = ring.insert(arrays, track, first_step)
+        slot = ring.write(arrays, track, first_step)
         count = int(ring.num_acting[slot])
         if self._priorities is not None:
             self._priorities.insert(slot * ring.units_per_slot, ring.strips(slot)[0])
+        ring.commit(slot)
         self.size += count - replaced
-        self.collected += count
         self._num_new += count
         return count
 
@@ -197,7 +214,7 @@ class ReplayMemory:
         return int(np.mean((ring.next_slot - 1 - slots) % ring.num_slots) * ring.units_per_slot)
 
     def state(self) -> State:
-        fields = [self.size, self.collected, self._num_new, int(self._random[0])]
+        fields = [self._num_new, int(self._random[0])]
         state = {"fields": pack(fields), **under("ring", self._ring.state())}
         if self._priorities is not None:
             num_units = self._ring.num_filled * self._ring.units_per_slot
@@ -207,8 +224,9 @@ class ReplayMemory:
     def restore(self, state: State) -> None:
         """Continue from a saved state, in a new memory of the same size and layout."""
         self._ring.restore(part(state, "ring"))
-        self.size, self.collected, self._num_new, bits = unpack(state["fields"])
+        self._num_new, bits = unpack(state["fields"])
         self._random[0] = bits
+        self.size = int(self._ring.num_acting[: self._ring.num_filled].sum())
         if self._priorities is not None:
             if not part(state, "priorities"):
                 raise NotResumable("the saved memory has no priorities; resume with uniform draws")

@@ -9,6 +9,7 @@ from srl.api.dataflow import Priorities
 from srl.base.state import State, pack, unpack
 from srl.base.tree import Array
 from srl.replay.kernels import ACTING, fill_uniform
+from srl.replay.storage import Arena
 from srl.replay.sum_tree import SumTree
 
 compiled = njit(cache=True, nogil=True, error_model="numpy")
@@ -17,16 +18,22 @@ compiled = njit(cache=True, nogil=True, error_model="numpy")
 class PrioritizedUnits:
     """Priorities of units. A leaf of the tree is (priority + epsilon)^alpha; of a row without a decision it is 0."""
 
-    def __init__(self, options: Priorities, num_units: int) -> None:
+    def __init__(self, options: Priorities, num_units: int, arena: Arena | None = None) -> None:
         self._options = options
-        self._tree = SumTree(num_units)
-        self._highest = 1.0  # leaf of new units
+        arena = arena or Arena()
+        self._tree = SumTree(num_units, arena)
+        self._raised = arena.array("highest", (1,), "float64")  # zero at first
         self._uniform = self._values = np.zeros(0)
 
     @property
     def total(self) -> float:
         """Sum of all leaves."""
         return self._tree.total
+
+    @property
+    def _highest(self) -> float:
+        """Leaf of new units."""
+        return max(1.0, float(self._raised[0]))
 
     def insert(self, first_unit: int, flags: Array) -> None:
         """Give the units of a new block, in the strips `flags` [L, T+1], the highest priority so far."""
@@ -55,15 +62,28 @@ class PrioritizedUnits:
         kept, leaves = np.empty_like(units), np.empty(len(units))
         options = self._options
         count, highest = _new_leaves(units, is_current, priorities, options.epsilon, options.alpha, kept, leaves)
-        self._highest = max(self._highest, highest)
+        self._raised[0] = max(self._highest, highest)
         self._tree.set(kept[:count], leaves[:count])
 
     def state(self, num_units: int) -> State:
         return {"highest": pack(self._highest), "leaves": self._tree.leaves[:num_units].copy()}
 
     def restore(self, state: State) -> None:
-        self._highest = unpack(state["highest"])
-        self._tree.set_range(0, state["leaves"])
+        self._raised[0] = unpack(state["highest"])
+        self._set_all(state["leaves"])
+
+    def recover(self, has_decision: Array) -> None:
+        """Continue with the leaves in the arena, of which `has_decision` marks the first ones that can be drawn. A leaf
+        that was not set yet gets the highest priority."""
+        leaves = self._tree.leaves[: len(has_decision)]
+        kept = np.where((leaves > 0.0) & np.isfinite(leaves), leaves, self._highest)
+        self._set_all(np.where(has_decision, kept, 0.0))
+
+    def _set_all(self, first: Array) -> None:
+        """Set the first leaves to these values, and the others to 0."""
+        values = np.zeros(len(self._tree.leaves))
+        values[: len(first)] = first
+        self._tree.set_range(0, values)
 
 
 @compiled

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+import hashlib
+from collections.abc import Hashable, Iterable, Mapping
+from functools import lru_cache
 
 import numpy as np
 
@@ -14,14 +15,16 @@ from srl.replay.kernels import write_steps
 from srl.replay.storage import Arena, ArrayStore, RowStore
 
 NONE = -1
+FACTS = ("generation", "track", "first_step", "num_acting", "collected")
 
 
 class BlockRing:
     """The newest blocks, each in a slot; a new block replaces the oldest one.
 
     Rows of a lane are next to each other: arrays are [slots, L, T+1, ...]. `following` and `preceding` chain the slots
-    of a track; where a block is missing, the chain is cut. `generation` counts how often a slot was written, so that
-    feedback on replaced blocks can be recognized.
+    of a track; where a block is missing, the chain is cut. Everything else is in the arena. `generation` is the number
+    of the insertion that filled a slot, and is 0 while the slot is written: it is set last, so that a ring whose
+    process was killed at any moment consists of complete blocks.
     """
 
     def __init__(self, spec: BlockSpec, num_slots: int, paths: Iterable[str], arena: Arena) -> None:
@@ -29,19 +32,24 @@ class BlockRing:
         self.num_slots = num_slots
         self.num_filled = 0
         self.next_slot = 0
+        self.num_inserted = 0
+        self.collected = 0
+        """Decisions inserted so far."""
         self.units_per_slot = spec.horizon * spec.lanes
-        self.generation = np.zeros(num_slots, np.int64)
-        self.following = np.full(num_slots, NONE, np.int64)
-        self.preceding = np.full(num_slots, NONE, np.int64)
-        self.num_acting = np.zeros(num_slots, np.int64)  # decisions in each slot
-        self.flags = arena.array((num_slots * spec.lanes, spec.rows), "uint8")
-        self.rewards = arena.array((num_slots * spec.lanes, spec.rows), "float32")
+        self.generation = arena.array("slot/generation", (num_slots,), "int64")
+        self.track = arena.array("slot/track", (num_slots,), "uint64")  # hash of the block's track
+        self.first_step = arena.array("slot/first_step", (num_slots,), "int64")
+        self.num_acting = arena.array("slot/num_acting", (num_slots,), "int64")  # decisions in each slot
+        self._collected = arena.array("slot/collected", (num_slots,), "int64")  # `collected` after each block
+        self.flags = arena.array("slot/flags", (num_slots * spec.lanes, spec.rows), "uint8")
+        self.rewards = arena.array("slot/rewards", (num_slots * spec.lanes, spec.rows), "float32")
         kinds = dict(spec.arrays())
         self.stores: dict[str, ArrayStore] = {
-            path: RowStore(kinds[path], num_slots, spec.rows, spec.lanes, arena) for path in paths
+            path: RowStore(path, kinds[path], num_slots, spec.rows, spec.lanes, arena) for path in paths
         }
-        self._newest: dict[Any, tuple[int, int]] = {}  # track -> slot of its newest block, and the step after it
-        self._track_of: list[Any] = [None] * num_slots
+        self.following = np.full(num_slots, NONE, np.int64)
+        self.preceding = np.full(num_slots, NONE, np.int64)
+        self._newest: dict[int, int] = {}  # track -> slot of its newest block
 
     @property
     def num_strips(self) -> int:
@@ -57,14 +65,12 @@ class BlockRing:
         own = slice(slot * self.spec.lanes, (slot + 1) * self.spec.lanes)
         return self.flags[own], self.rewards[own]
 
-    def insert(self, arrays: Mapping[str, Array], track: Any, first_step: int) -> int:
-        """Copy a block, and return its slot."""
+    def write(self, arrays: Mapping[str, Array], track: Hashable, first_step: int) -> int:
+        """Copy a block into the next slot, and return the slot. The block counts after `commit`."""
         slot = self.next_slot
         self._recycle(slot)
-        self.next_slot = (slot + 1) % self.num_slots
-        self.num_filled = max(self.num_filled, slot + 1)
         flags, rewards = self.strips(slot)
-        self.num_acting[slot] = write_steps(
+        count = write_steps(
             arrays["acting"],
             arrays["terminated"],
             arrays["truncated"],
@@ -75,34 +81,64 @@ class BlockRing:
         )
         for path, store in self.stores.items():
             store.write(slot, arrays[path])
-        before, step = self._newest.get(track, (NONE, NONE))
-        if before != NONE and step == first_step:
-            self.following[before], self.preceding[slot] = slot, before
-        self._newest[track] = slot, first_step + self.spec.horizon
-        self._track_of[slot] = track
+        self.num_acting[slot] = count
+        self.track[slot], self.first_step[slot] = key_of(track), first_step
+        self._collected[slot] = self.collected + count
         return slot
+
+    def commit(self, slot: int) -> None:
+        """Make a block that was written count."""
+        self.num_inserted += 1
+        self.generation[slot] = self.num_inserted
+        self.collected = int(self._collected[slot])
+        self.next_slot = (slot + 1) % self.num_slots
+        self.num_filled = max(self.num_filled, slot + 1)
+        self._link(slot)
+
+    def _link(self, slot: int) -> None:
+        """Chain a block to the one before, if that is the newest block of its track and nothing is missing."""
+        track = int(self.track[slot])
+        before = self._newest.get(track, NONE)
+        if before != NONE and self.first_step[before] + self.spec.horizon == self.first_step[slot]:
+            self.following[before], self.preceding[slot] = slot, before
+        self._newest[track] = slot
 
     def _recycle(self, slot: int) -> None:
         """Cut a slot out of its chain. The feedback on its old units is ignored from now on."""
-        self.generation[slot] += 1
+        if self.generation[slot]:
+            track = int(self.track[slot])
+            if self._newest.get(track) == slot:
+                del self._newest[track]
+        self.generation[slot] = 0
         for links, back in ((self.following, self.preceding), (self.preceding, self.following)):
             if links[slot] != NONE:
                 back[links[slot]] = NONE
                 links[slot] = NONE
-        track = self._track_of[slot]
-        if track is not None and self._newest[track][0] == slot:
-            del self._newest[track]
+
+    def recover(self) -> None:
+        """Continue with the blocks in the arena, which another process wrote. Slots without a complete block are
+        emptied."""
+        complete = np.flatnonzero(self.generation)
+        order = complete[np.argsort(self.generation[complete])]
+        self.following[...] = self.preceding[...] = NONE
+        self._newest.clear()
+        self.num_filled = self.next_slot = self.num_inserted = self.collected = 0
+        if len(order):
+            newest = int(order[-1])
+            self.num_filled, self.next_slot = int(order.max()) + 1, (newest + 1) % self.num_slots
+            self.num_inserted, self.collected = int(self.generation[newest]), int(self._collected[newest])
+        empty = np.flatnonzero(self.generation[: self.num_filled] == 0)
+        self.flags.reshape(self.num_slots, -1)[empty] = 0
+        self.num_acting[empty] = 0
+        for slot in order.tolist():
+            self._link(slot)
 
     def state(self) -> State:
         filled = self.num_filled
-        tracks = [[track, slot, step] for track, (slot, step) in self._newest.items()]
-        owners = self._track_of[:filled]
+        facts = {name: array[:filled].copy() for name, array in self._facts()}
         return {
-            "fields": pack([self.num_slots, filled, self.next_slot, tracks, owners]),
-            "generation": self.generation[:filled].copy(),
-            "following": self.following[:filled].copy(),
-            "preceding": self.preceding[:filled].copy(),
-            "num_acting": self.num_acting[:filled].copy(),
+            "fields": pack([self.num_slots, filled]),
+            **facts,
             "flags": self.flags[: self.num_strips].copy(),
             "rewards": self.rewards[: self.num_strips].copy(),
             **{
@@ -113,7 +149,7 @@ class BlockRing:
         }
 
     def restore(self, state: State) -> None:
-        num_slots, filled, next_slot, tracks, owners = unpack(state["fields"])
+        num_slots, filled = unpack(state["fields"])
         shape = (filled * self.spec.lanes, self.spec.rows)
         missing = [path for path in self.stores if not part(state, f"array/{path}")]
         if num_slots != self.num_slots or state["flags"].shape != shape or missing:
@@ -121,23 +157,28 @@ class BlockRing:
                 f"the saved memory has {num_slots} blocks and flags {state['flags'].shape}, expected "
                 f"{self.num_slots} and {shape}; missing arrays: {missing}; resume with the same lanes, horizon and size"
             )
-        self.num_filled, self.next_slot = filled, next_slot
-        for name in ("generation", "following", "preceding", "num_acting"):
-            getattr(self, name)[:filled] = state[name]
-        self.flags[: self.num_strips] = state["flags"]
-        self.rewards[: self.num_strips] = state["rewards"]
+        self.generation[...] = 0
+        self.flags[: len(state["flags"])] = state["flags"]
+        self.rewards[: len(state["rewards"])] = state["rewards"]
         for path, store in self.stores.items():
             store.restore(part(state, f"array/{path}"))
-        self._newest = {_hashable(track): (slot, step) for track, slot, step in tracks}
-        self._track_of[:filled] = map(_hashable, owners)
+        for name, array in reversed(self._facts()):
+            array[:filled] = state[name]
+        self.recover()
+
+    def _facts(self) -> list[tuple[str, Array]]:
+        return list(
+            zip(FACTS, (self.generation, self.track, self.first_step, self.num_acting, self._collected), strict=True)
+        )
+
+
+@lru_cache(1 << 12)
+def key_of(track: Hashable) -> int:
+    """Return a hash of a track (plain data) that is the same in every process."""
+    return int.from_bytes(hashlib.blake2b(pack(track).tobytes(), digest_size=8).digest(), "little")
 
 
 def row_nbytes(spec: BlockSpec, paths: Iterable[str]) -> int:
     """Return the bytes of one row of one lane, including its reward and flags."""
     kinds: dict[str, ArraySpec] = dict(spec.arrays())
     return 5 + sum(kinds[path].nbytes for path in paths)
-
-
-def _hashable(value: Any) -> Any:
-    """Undo what JSON does to tuples."""
-    return tuple(map(_hashable, value)) if isinstance(value, list) else value

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import mmap
-import tempfile
 from abc import ABC, abstractmethod
-from pathlib import Path
 
 import numpy as np
 
+from srl.base.shared_memory import KeptMemory
 from srl.base.state import NotResumable, State
 from srl.base.tree import Array, ArraySpec
 from srl.replay.kernels import take_rows
@@ -17,25 +16,32 @@ WORDS = ("uint64", "uint32", "uint16", "uint8")
 
 
 class Arena:
-    """Source of large arrays, which the operating system fills with memory as they are written: anonymous memory, or
-    with `directory`, unnamed files there."""
+    """Source of large arrays, which the operating system fills with memory as they are written: memory of this process
+    or, with `kept`, memory that outlives it."""
 
-    def __init__(self, directory: Path | None = None) -> None:
-        self._directory = directory
+    def __init__(self, kept: KeptMemory | None = None) -> None:
+        self._kept = kept
 
-    def array(self, shape: tuple[int, ...], dtype: str) -> Array:
-        """Return a new array of zeros."""
-        nbytes = max(1, int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize)
-        if self._directory is None:
-            memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-            if hasattr(mmap, "MADV_HUGEPAGE"):
-                memory.madvise(mmap.MADV_HUGEPAGE)  # draws touch random rows
-        else:
-            self._directory.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=self._directory) as file:
-                file.truncate(nbytes)
-                memory = mmap.mmap(file.fileno(), nbytes)
-        return np.frombuffer(memory, dtype, int(np.prod(shape, dtype=np.int64))).reshape(shape)
+    def array(self, name: str, shape: tuple[int, ...], dtype: str, reserved: int | None = None) -> Array:
+        """Return a new array, which is zero unless `seal` finds that it was kept. `reserved` is the number of bytes
+        that will be used, by default all.
+
+        Names say how arrays are saved. The first axis of `slot/NAME` counts the slots of a ring, or is a multiple of
+        their number: it is saved slot by slot. `pool/NAME` has rows that `slot/NAME` refers to by their numbers: they
+        are saved with the slots, and must not change while a complete slot refers to them. Others are saved whole."""
+        if self._kept is not None:
+            return self._kept.array(name, shape, dtype, reserved)
+        count = int(np.prod(shape, dtype=np.int64))
+        nbytes = max(1, count * np.dtype(dtype).itemsize)
+        memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            memory.madvise(mmap.MADV_HUGEPAGE)  # draws touch random rows
+        return np.frombuffer(memory, dtype, count).reshape(shape)
+
+    def seal(self, label: str) -> bool:
+        """Return whether all arrays have the content that an earlier process left. `label` is what else must be equal.
+        Call it after the last array."""
+        return self._kept is not None and self._kept.seal(label)
 
 
 def as_words(array: Array, leading: int) -> Array:
@@ -72,8 +78,8 @@ class ArrayStore(ABC):
 class RowStore(ArrayStore):
     """Every row as it is."""
 
-    def __init__(self, spec: ArraySpec, num_slots: int, num_rows: int, lanes: int, arena: Arena) -> None:
-        self._array = arena.array((num_slots, lanes, num_rows, *spec.shape), spec.dtype)
+    def __init__(self, path: str, spec: ArraySpec, num_slots: int, num_rows: int, lanes: int, arena: Arena) -> None:
+        self._array = arena.array(f"slot/{path}", (num_slots, lanes, num_rows, *spec.shape), spec.dtype)
         self._words = as_words(self._array, 3)
         self.nbytes = self._array.nbytes
 

@@ -6,6 +6,7 @@ import numpy as np
 from numba import njit
 
 from srl.base.tree import Array
+from srl.replay.storage import Arena
 
 FAN = 8  # children of a node: one cache line of float64
 
@@ -19,14 +20,13 @@ class SumTree:
     leaves determine all sums bit by bit.
     """
 
-    def __init__(self, num_leaves: int) -> None:
+    def __init__(self, num_leaves: int, arena: Arena | None = None) -> None:
         sizes = [_padded(num_leaves)]
         while sizes[0] > FAN:
             sizes.insert(0, _padded(sizes[0] // FAN))
         self._starts = np.cumsum([0, *sizes[:-1]])  # of each level in `_sums`, the root's children first
-        room = np.zeros(sum(sizes) + FAN)
-        shift = -(room.ctypes.data // room.itemsize) % FAN
-        self._sums = room[shift : shift + sum(sizes)]  # aligned, so that siblings share a cache line
+        # The memory begins at a page, so that siblings share a cache line.
+        self._sums = (arena or Arena()).array("tree", (sum(sizes),), "float64")
         self.leaves = self._sums[self._starts[-1] :][:num_leaves]
         """Values of the leaves. Read only."""
 

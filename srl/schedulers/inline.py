@@ -74,6 +74,7 @@ class InlineScheduler(Scheduler):
             send,
             False,
             Path(self._runtime.name),
+            replays=self._memory.replays,
         )
         try:
             worker = config.build(context)

@@ -60,6 +60,7 @@ class RunDirectory:
     controller = _Inside("controller.json")  # for a takeover by another controller
     tensorboard = _Inside("tensorboard")
     checkpoints = _Inside("checkpoints")
+    replay = _Inside("replay")  # with `--save-replay`
     logs = _Inside("logs")
 
     @property

@@ -9,6 +9,7 @@ from typing import Any
 from srl.api.transport import Message, Transport
 from srl.api.worker import WorkerId
 from srl.base.meter import Meter
+from srl.base.shared_memory import KeptFile
 from srl.base.snapshot import Snapshot
 from srl.parameters.host import HostParameterStore
 from srl.transports.host import HostTransport
@@ -38,6 +39,7 @@ class World:
         self.names: dict[str, str] = {}
         self.stores = {policy: HostParameterStore.create(policy) for policy in policies}
         self.commits = {policy: Snapshot.create(f"commit-{policy}") for policy in self.stores}
+        self.replays = {policy: KeptFile.create(f"replay-{policy}") for policy in self.stores}
         self.reports: list[tuple[WorkerId, Message]] = []
         self._runtime = directory or Path("/nonexistent")
         self._transport: Transport = InprocTransport() if directory is None else HostTransport(directory)
@@ -63,6 +65,7 @@ class World:
             report,
             threads,
             self._runtime,
+            replays=self.replays,
             tcp=lambda: TcpTransport(b"a secret of thirty-two bytes ...", "world"),
         )
         self._contexts.append(context)
@@ -79,7 +82,10 @@ class World:
             store.memory.close()
         for snapshot in self.commits.values():
             snapshot.memory.close()
+        for file in self.replays.values():
+            file.close()
         # Mappings also hold descriptors: release them here, not with the last reference to this object.
         self._contexts.clear()
         self.stores.clear()
         self.commits.clear()
+        self.replays.clear()

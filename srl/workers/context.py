@@ -12,6 +12,7 @@ from srl.api.trainer import TrainerGroup
 from srl.api.transport import Channel, Listener, Message, NameService, Transport
 from srl.api.worker import WorkerId
 from srl.base.meter import Counter, Meter
+from srl.base.shared_memory import KeptFile, KeptMemory
 from srl.base.snapshot import Snapshot
 from srl.transports.endpoints import DualListener, address_from
 from srl.workers.trainer.rendezvous import interface_of, join_rendezvous
@@ -38,6 +39,7 @@ class WorkerContext:
     host: str = ""  # name of this host in the run; empty if the run has only one
     bind: str = ""  # address at which other hosts reach this one
     read_control: Callable[[], None] = lambda: None  # reads the controller's messages; set by WorkerProcess
+    replays: dict[str, KeptFile] = field(default_factory=dict)  # policy -> memory that outlives this process
     wait_set: WaitSet = field(default_factory=WaitSet)
     _remote: Transport | None = None
 
@@ -74,6 +76,9 @@ class WorkerContext:
 
     def commits(self, policy: str) -> Snapshot:
         return self.committed[policy]
+
+    def kept_memory(self, policy: str, shard: int) -> KeptMemory | None:
+        return self.replays[policy].window(shard) if policy in self.replays else None
 
     def report(self, message: Message) -> None:
         self.send(message)

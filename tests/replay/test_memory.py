@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from replay.reference import ReferenceMemory, Source, empty_block, spec_of
 
 from srl.api.dataflow import Priorities, Replay, Transitions
+from srl.base.shared_memory import KeptFile
 from srl.base.state import NotResumable
 from srl.base.tree import ArraySpec, leaves
 from srl.replay.memory import ReplayMemory, bytes_needed
+from srl.replay.storage import Arena
 
 
 def flow(capacity: int, n_step: int = 1, gamma: float = 0.5, batch: int = 8, **options) -> Replay:
@@ -262,11 +264,13 @@ def test_the_bytes_needed_are_known_before_anything_is_allocated():
 
 
 def test_blocks_can_be_in_files(tmp_path):
-    memory = ReplayMemory(flow(100, n_step=2), spec_of(4, 1), 0, spill=tmp_path / "spill")
+    file = KeptFile.create("test", tmp_path / "replay")
+    memory = ReplayMemory(flow(100, n_step=2), spec_of(4, 1), 0, arena=Arena(file.window(0)))
     for arrays, step in chain_of([1, 2, 4, 8, 16, 32, 64, 128], 4):
         memory.insert(arrays, "a", step)
     assert by_step(memory)[3] == (8 + 8, 0.25, 5)
-    assert list((tmp_path / "spill").iterdir()) == [], "the files have no names, so that none are left behind"
+    assert list((tmp_path / "replay").iterdir()) == [], "the files have no names, so that none are left behind"
+    file.close()
 
 
 def test_a_batch_that_cannot_be_shared_is_refused():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from pathlib import Path
 
 import psutil
 import pytest
@@ -35,18 +36,24 @@ def test_updates_per_decision_are_kept_and_recorded(terminal: Terminal, env: str
     assert policy.act(observation) is not None
 
 
-def test_a_killed_trainer_continues_and_refills_its_replay(terminal: Terminal) -> None:
-    options = ("--algo", "sac", "--steps", "1000000", "--algo.updates-per-decision", "0.01")
+@pytest.mark.parametrize("place", ["memory", pytest.param("disk", marks=pytest.mark.slow)])
+def test_a_killed_trainer_continues_with_its_replay(terminal: Terminal, tmp_path: Path, place: str) -> None:
+    options = ("--algo", "sac", "--steps", "1000000", "--algo.updates-per-decision", "0.02")
+    options += ("--replay-dir", str(tmp_path / "replay")) if place == "disk" else ()
     command = terminal.train("Pendulum-v1", *options, *SMALL)
-    before = command.wait_for_steps(500)
+    before = command.wait_for_steps(1000)
     trainer = next(worker for worker in before["workers"] if worker["name"] == "trainers/0")
     psutil.Process(trainer["pid"]).kill()
     after = command.wait(
         lambda status: status["restarts"] == 1 and status["steps"] > before["steps"] + 500, "steps of the replacement"
     )
     assert after["version"] > before["version"]
-    command.wait(lambda status: any("the replay starts empty" in text for text in status["messages"]), "a message")
-    assert after["replay"][0]["size"] < after["steps"]
+    assert not any("the replay starts empty" in text for text in after["messages"]), after["messages"]
+    replay = after["replay"][0]
+    assert replay["size"] >= after["steps"], "no decision was forgotten"
+    assert replay["reached"] == pytest.approx(0.02, rel=0.05)
+    if place == "disk":
+        assert list((tmp_path / "replay").iterdir()) == [], "the file has no name"
     command.signal(signal.SIGINT)
     assert command.end().code == 130
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from srl.api.block import BlockSpec
@@ -70,6 +73,7 @@ def standard_experiment(
     spec = profile.spec if options.agents.self_play == "none" else versus_spec(profile.spec)
     named = role_options(spec, options, trust_code)
     learning = [role.policy for role in named if role.frozen is None]
+    _check_replay_options(options, named)
     if options.workers.scheduler in CLUSTERS and options.workers.actors is None:
         others = options.workers.trainers + (options.workers.policies if inference != "inline" else 0)
         sizes = replace(sizes, actors=max(1, num_cores() * options.cluster.hosts - others * len(learning)))
@@ -131,7 +135,7 @@ class _GraphBuilder:
         samples = self._samples(own, team, aligned, self._num_agents(teams))
         flow = own.algorithm.dataflow()
         if own.frozen is None and isinstance(flow, Replay) and workers.scheduler not in CLUSTERS:
-            _check_replay(flow, samples)
+            _check_replay(flow, samples, workers.replay_dir)
         requests = None
         separate = self._inference != "inline"
         trainer_gpu, policy_gpu = gpu_shares(own.algorithm, workers.trainers, workers.policies if separate else 0)
@@ -217,17 +221,43 @@ def _check_memory(actors: ActorConfig, sizes: Sizes) -> None:
         )
 
 
-def _check_replay(flow: Replay, samples: PushStream) -> None:
-    """Raise ValueError if the replay would not fit in the memory of this machine."""
+def _check_replay(flow: Replay, samples: PushStream, directory: str) -> None:
+    """Raise ValueError if the replay would not fit in the memory of this machine or, with `directory`, on its disk."""
     from srl.replay.memory import bytes_needed  # imports numba
 
-    needed, available = samples.consumers * bytes_needed(flow, samples.spec, samples.consumers), limits().memory
+    needed = samples.consumers * bytes_needed(flow, samples.spec, samples.consumers)
+    if directory:
+        available, place, advice = _free_disk(Path(directory)), f"the disk of {directory}", "another --replay-dir"
+    else:
+        available, place, advice = limits().memory, "this machine", "a disk (--replay-dir)"
     if needed > available:
         each = needed / flow.capacity
         raise ValueError(
-            f"a replay of {flow.capacity:,} decisions needs {needed / GIB:,.1f} GiB, {each:,.0f} bytes for each; this "
-            f"machine has {available / GIB:,.1f} GiB, enough for {int(available / each):,}. Choose a smaller "
-            "--algo.replay-size"
+            f"a replay of {flow.capacity:,} decisions needs {needed / GIB:,.1f} GiB, {each:,.0f} bytes for each; "
+            f"{place} has {available / GIB:,.1f} GiB, enough for {int(available / each):,}. Choose a smaller "
+            f"--algo.replay-size, or {advice}"
+        )
+
+
+def _free_disk(directory: Path) -> int:
+    """Return the free space where a directory is or will be."""
+    existing = next(path for path in (directory.absolute(), *directory.absolute().parents) if path.exists())
+    return shutil.disk_usage(existing).free
+
+
+def _check_replay_options(options: TrainOptions, named: Sequence[RoleOptions]) -> None:
+    """Raise ValueError if options of replay would have no effect."""
+    workers, saves = options.workers, options.checkpoints.save_replay
+    given = [name for name, value in (("--replay-dir", workers.replay_dir), ("--save-replay", saves)) if value]
+    learning = [role.algorithm for role in named if role.frozen is None]
+    if given and not any(isinstance(algorithm.dataflow(), Replay) for algorithm in learning):
+        raise ValueError(
+            f"{' and '.join(given)}: {options.algo} has no replay; leave it out, or choose dqn, sac or td3"
+        )
+    if saves and workers.scheduler in CLUSTERS:
+        raise ValueError(
+            f"--save-replay works with --scheduler processes or inline: with {workers.scheduler}, the replay is on the "
+            "hosts of the trainers, where this process cannot read it"
         )
 
 

@@ -146,6 +146,9 @@ class WorkerOptions:
     """Batches that a policy worker processes at a time; use more than 1 for a busy or remote accelerator."""
     max_lag: int = 1
     """Versions that the acting policy may lag behind the update that learns from its data. 0: exactly synchronous."""
+    replay_dir: str = ""
+    """Directory for replay that does not fit into memory: it is kept in files there, which have no names and end with
+    the run. Choose a fast local disk; what fits is still cached in memory. Default: replay is in memory."""
     hang_timeout: float = 60.0
     """Seconds in one environment step or one update after which a worker counts as stuck."""
     max_env_failures: int = 10
@@ -286,6 +289,10 @@ class CheckpointOptions:
     """Keep every episode in episodes.bin, about 30 bytes each (`srl episodes`)."""
     journal: bool = False
     """Record the inputs and result of every update, for `srl chaos` to check."""
+    save_replay: bool = False
+    """Save the replay with each checkpoint, so that a resumed run continues with it instead of collecting new
+    decisions first. New blocks are written once, to `replay/` in the run directory, which grows to the size of the
+    replay; priorities, 9 bytes per decision, are written each time. With the schedulers `processes` and `inline`."""
     log_mb: int = 32
     """Maximum size of each worker's log, in MB; older output is removed."""
 

@@ -20,11 +20,13 @@ from srl.api.parameters import ParameterStore
 from srl.api.scheduler import Scheduler
 from srl.api.status import RunStatus
 from srl.base.config import to_data
+from srl.base.files import explain_os_error
 from srl.base.snapshot import Snapshot
 from srl.base.state import NotResumable, NotResumableYet, State
 from srl.base.tree import Array
 from srl.experiments.options.train_options import TrainOptions
 from srl.populations.opponent_pool import refill
+from srl.replay.saved import ReplayArchive
 from srl.storage import checkpoints
 from srl.storage.checkpoints import Retention
 
@@ -156,6 +158,7 @@ class CheckpointWriter:
     _check: Callable[[], None]  # raises an OSError if this process may no longer write
     _best_by: str = "return"  # statistic of the episodes by which checkpoints are compared
     on_written: Callable[[Path], object] = lambda path: None
+    replay: ReplayArchive | None = None  # where to save the replay
     _saved_updates: int = -1
     _saved: float = field(default_factory=time.monotonic)
 
@@ -179,6 +182,8 @@ class CheckpointWriter:
             metadata = dict(restored.policies[policy])
             self._commits[policy].write(int(metadata.pop("version")), state, metadata)
         self._saved_updates = self._updates
+        for problem in self.replay.fill() if self.replay is not None else ():
+            self._notify(problem)
         if self._scheduler.inline:
             if restored.workers is not None:
                 self._scheduler.restore(restored.workers)
@@ -230,12 +235,21 @@ class CheckpointWriter:
         def write() -> None:
             try:
                 path = checkpoints.write(self._root, step, arrays, metadata, self._retention, workers, self._check)
+                self._save_replay()
                 self.on_written(path)
             except checkpoints.CheckpointError as error:
                 self._saved_updates = previous
                 self._notify(f"no checkpoint was written: {error}")
 
         self._writer.submit(write)
+
+    def _save_replay(self) -> None:
+        if self.replay is not None:
+            try:
+                self._check()
+                self.replay.write()
+            except OSError as error:
+                self._notify(f"the replay was not saved: {explain_os_error(error)}; the checkpoint was")
 
     def _workers(self) -> State | None:
         if not self._scheduler.inline or self._why_not:

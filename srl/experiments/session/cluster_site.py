@@ -72,7 +72,15 @@ def hosts_scheduler(
     site: ClusterSite, run: str, options: TrainOptions, memory: RunMemory, logs: LogStore, preload: tuple[str, ...]
 ) -> HostsScheduler:
     path, cluster, pool = tuple(entry for entry in sys.path if entry), options.cluster, pool_of(options)
-    settings = AgentSettings(run, secrets.token_bytes(32), preload, path, cluster.encrypt, site.headless)
+    settings = AgentSettings(
+        run,
+        secrets.token_bytes(32),
+        preload,
+        path,
+        cluster.encrypt,
+        site.headless,
+        options.workers.replay_dir,
+    )
     try:
         listener, join_file = listen_for_agents(run, site.identity, site.join_file, site.host, site.port)
     except BaseException:

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -31,6 +32,7 @@ from srl.controller.controller import Controller, Report
 from srl.controller.metrics import episode_records
 from srl.controller.takeover import ControllerState
 from srl.experiments.graph.sizes import sizes_of
+from srl.experiments.options.sections import CLUSTERS
 from srl.experiments.options.train_options import TrainOptions
 from srl.experiments.session.best_checkpoint import BestCheckpoint
 from srl.experiments.session.callback_runner import CallbackRunner, LiveRun, load_callback
@@ -45,6 +47,7 @@ from srl.experiments.session.cluster_site import ClusterSite, hosts_scheduler, s
 from srl.experiments.session.goals import Goals
 from srl.experiments.session.run import Run, RunFailed
 from srl.experiments.session.run_record import RunRecord
+from srl.replay.saved import ReplayArchive
 from srl.schedulers.inline import InlineScheduler
 from srl.schedulers.local.run_memory import RunMemory
 from srl.schedulers.local.scheduler import ProcessScheduler
@@ -102,7 +105,7 @@ class Session:
         run.write_machine(srl.__version__)
         named = [load_callback(name) for name in options.run.callbacks]
         with ExitStack() as undo:
-            self._memory = RunMemory.create(experiment.policies)
+            self._memory = _run_memory(experiment, options)
             undo.callback(self._memory.close)
             self._runtime = make_runtime(run.name)
             undo.callback(shutil.rmtree, self._runtime, ignore_errors=True)
@@ -146,6 +149,7 @@ class Session:
             ownership.check,
             best_by,
             on_written=lambda path: self._callbacks.call("on_checkpoint", path),
+            replay=ReplayArchive(run.replay, self._memory.replays) if options.checkpoints.save_replay else None,
         )
         parameters = self._memory.parameters
         self._best = BestCheckpoint(
@@ -333,6 +337,16 @@ class Session:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def _run_memory(experiment: Experiment, options: TrainOptions) -> RunMemory:
+    """Return the run's memory in this process. Agents have their own, also for replay."""
+    workers, saves = options.workers, options.checkpoints.save_replay
+    here = workers.scheduler not in CLUSTERS
+    directory = Path(workers.replay_dir).absolute() if workers.replay_dir and here else None
+    # Anonymous memory is faster, but nothing can read it, and it ends with its process: in an inline run, with the run.
+    keeps = here and (workers.scheduler != "inline" or saves or directory is not None)
+    return RunMemory.create(experiment.policies, keeps_replay=keeps, replay_dir=directory)
 
 
 def describe(experiment: Experiment, options: TrainOptions, environment: LanesConfig) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -53,7 +54,8 @@ class Agent:
         self._secret = settings.secret
         self._join_message = join_message
         self._workers: dict[WorkerId, OrphanWorker] = {}  # what a new controller would need to know about each
-        memory = self._memory = RunMemory.create(accepted.policies, with_push_event=True)
+        replay_dir = Path(settings.replay_dir) if settings.replay_dir else None
+        memory = self._memory = RunMemory.create(accepted.policies, with_push_event=True, replay_dir=replay_dir)
         self._runtime = make_runtime(self.run)
         self._logs = LogUpload(self.host)
         network = Network(settings.secret, bind, self.host, settings.encrypt)

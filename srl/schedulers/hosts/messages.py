@@ -115,6 +115,7 @@ class AgentSettings:
     path: tuple[str, ...] = ()
     encrypt: bool = False
     headless: float = 0.0  # seconds that agents and workers keep running after the controller's process has died
+    replay_dir: str = ""  # directory of each host for replay on disk; empty: replay is in memory
     proof: bytes = field(default=b"", repr=False)  # proof of a join ticket that never expires, for hosts that return
 
 

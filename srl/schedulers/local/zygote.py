@@ -297,6 +297,7 @@ def run_worker(request: ForkRequest, setup: RunSetup, descriptors: dict[str, int
         local=HostTransport(Path(setup.runtime)),
         stores=dict(memory.parameters),
         committed=memory.commits,
+        replays=memory.replays,
         send=control.send,
         threads=True,
         runtime=Path(setup.runtime),

@@ -3,31 +3,53 @@ holds."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from srl.api.dataflow import Replay
 from srl.api.streams import PostedBlock
 from srl.base.meter import Counter
+from srl.base.shared_memory import KeptMemory
 from srl.base.state import State, pack, part, under, unpack
 from srl.replay.memory import Drawn, ReplayMemory
+from srl.replay.storage import Arena
 from srl.streams.push import PushStream
 from srl.workers.trainer.batches import Batch, episodes_of, labels_of, lags_of
 
+WARMUP, DECISIONS, STEPS = 0, 1, 2
+"""Counts: decisions for the warm-up, decisions since, and gradient steps of the batches that were given back."""
 ROUNDING = 1e-6  # a ratio such as 0.3 is not exact in binary
 
 
 class ReplayMaker:
     """Maker that keeps the ratio of gradient steps to decisions: each batch has `updates_per_decision` minibatches for
-    every decision in its blocks. There are none before the warm-up ends, nor are they made up for later."""
+    every decision in its blocks. There are none before the warm-up ends, nor are they made up for later.
 
-    def __init__(self, flow: Replay, stream: PushStream, target_steps: int, num_batches: int, seed: int) -> None:
+    With `kept`, memory and counts outlive this process. `lowest` returns the lowest number of all ranks."""
+
+    def __init__(
+        self,
+        flow: Replay,
+        stream: PushStream,
+        target_steps: int,
+        num_batches: int,
+        seed: int,
+        kept: KeptMemory | None = None,
+        lowest: Callable[[int], int] = int,
+    ) -> None:
         self._flow, self._stream = flow, stream
-        self._memory = ReplayMemory(flow, stream.spec, seed, stream.consumers)
+        arena = Arena(kept)
+        self._counts = arena.array("counts", (3,), "int64")
+        self._memory = ReplayMemory(flow, stream.spec, seed, stream.consumers, arena)
         self._target = max(1, target_steps // stream.consumers)
         self._warmup = flow.warmup // stream.consumers
-        self._num_decisions = self._num_steps = 0  # since the warm-up
+        # Ranks must make the same number of gradient steps, but some may have lost their memory, or counted less.
+        self._counts[...] = [lowest(int(count)) for count in self._counts]
+        owed = self._counts[DECISIONS] * flow.updates_per_decision - self._counts[STEPS]
+        if not -1.0 <= owed <= num_batches * stream.batch * flow.updates_per_decision + 1.0:
+            self._counts[DECISIONS:] = 0  # the ratio was another one
+        self._num_steps = int(self._counts[STEPS])  # including those of batches in use
         self.num_free = num_batches
 
     def make(self, update: int, blocks: Sequence[PostedBlock]) -> Batch:
@@ -48,10 +70,12 @@ class ReplayMaker:
         return batch
 
     def _steps_due(self, num_decisions: int) -> int:
-        if self._memory.collected < max(self._warmup, 1) or self._memory.size == 0:
+        counts = self._counts
+        counts[WARMUP] += num_decisions
+        if counts[WARMUP] < max(self._warmup, 1) or self._memory.size == 0:
             return 0
-        self._num_decisions += num_decisions
-        steps = int(self._num_decisions * self._flow.updates_per_decision + ROUNDING) - self._num_steps
+        counts[DECISIONS] += num_decisions
+        steps = int(int(counts[DECISIONS]) * self._flow.updates_per_decision + ROUNDING) - self._num_steps
         self._num_steps += steps
         return steps
 
@@ -61,20 +85,22 @@ class ReplayMaker:
             Counter.REPLAY_SIZE: memory.size,
             Counter.REPLAY_CAPACITY: self._flow.capacity // self._stream.consumers,
             Counter.REPLAY_BYTES: memory.nbytes,
-            Counter.REPLAY_WARMUP: max(0, self._warmup - memory.collected),
-            Counter.REPLAY_DECISIONS: self._num_decisions,
+            Counter.REPLAY_WARMUP: max(0, self._warmup - int(self._counts[WARMUP])),
+            Counter.REPLAY_DECISIONS: int(self._counts[DECISIONS]),
             Counter.REPLAY_STEPS: self._num_steps,
             Counter.REPLAY_AGE: memory.age_of(drawn),
         }
 
     def give_back(self, batch: Batch) -> None:
         self.num_free += 1
+        self._counts[STEPS] += len(batch.drawn.index)
         if batch.priorities is not None:
             self._memory.feedback(batch.drawn, batch.priorities)
 
     def state(self) -> State:
-        return {"counts": pack([self._num_decisions, self._num_steps]), **under("memory", self._memory.state())}
+        return {"counts": pack(self._counts.tolist()), **under("memory", self._memory.state())}
 
     def restore(self, state: State) -> None:
-        self._num_decisions, self._num_steps = unpack(state["counts"])
+        self._counts[...] = unpack(state["counts"])
+        self._num_steps = int(self._counts[STEPS])
         self._memory.restore(part(state, "memory"))

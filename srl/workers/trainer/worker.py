@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -82,14 +83,18 @@ class TrainerWorkerConfig(WorkerConfig):
     def ends(self) -> list[StreamEnd]:
         return [self.samples.end("target")]
 
-    def maker(self, num_batches: int) -> BatchMaker:
-        """Return the maker of batches for the algorithm's dataflow, `num_batches` of which exist at a time."""
+    def maker(self, num_batches: int, context: Context, lowest: Callable[[int], int]) -> BatchMaker:
+        """Return the maker of batches for the algorithm's dataflow, `num_batches` of which exist at a time. `lowest`
+        is that of the trainer."""
         flow = self.algorithm.dataflow()
         if isinstance(flow, OnPolicy):
             return TrajectoryMaker(self.samples, num_batches)
         from srl.workers.trainer.replayed import ReplayMaker  # imports numba
 
-        return ReplayMaker(flow, self.samples, self.target_steps, num_batches, self.seed)
+        kept = context.kept_memory(self.policy, context.worker_id.index)
+        if kept is not None and context.worker_id.index == 0:
+            kept.free_beyond(self.samples.consumers)
+        return ReplayMaker(flow, self.samples, self.target_steps, num_batches, self.seed, kept, lowest)
 
     def build(self, context: Context) -> TrainerWorker:
         return TrainerWorker(self, context)
@@ -126,7 +131,7 @@ class TrainerWorker:
         self._meter.set(Counter.VERSION, self._version)
         self._published = self._version
         kind = PrefetchedBatches if context.threads else DirectBatches
-        maker = config.maker(kind.NUM_BATCHES)
+        maker = config.maker(kind.NUM_BATCHES, context, self._trainer.lowest)
         self._batches: BatchSource = kind(config.samples, context, self._version, self._durable_version, maker)
         self._resumed = self._version > 0
         self._used: Batch | None = None
