@@ -223,7 +223,7 @@ class _Arrays:
     def slot_nbytes(self) -> int:
         """Maximum size of a slot in a segment."""
         pooled = sum(self.by_slot[SLOT + n.removeprefix(POOL)].shape[1] * a[0].nbytes for n, a in self.pools.items())
-        return pooled + sum(array[0].nbytes for array in self.by_slot.values())
+        return int(pooled + sum(array[0].nbytes for array in self.by_slot.values()))
 
     def pooled(self, rows: Mapping[str, Array]) -> dict[str, Array]:
         """Return the numbers and rows of the pools that rows of slots refer to."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -38,7 +39,7 @@ def test_updates_per_decision_are_kept_and_recorded(terminal: Terminal, env: str
 
 @pytest.mark.parametrize("place", ["memory", pytest.param("disk", marks=pytest.mark.slow)])
 def test_a_killed_trainer_continues_with_its_replay(terminal: Terminal, tmp_path: Path, place: str) -> None:
-    options = ("--algo", "sac", "--steps", "1000000", "--algo.updates-per-decision", "0.02")
+    options: tuple[str, ...] = ("--algo", "sac", "--steps", "1000000", "--algo.updates-per-decision", "0.02")
     options += ("--replay-dir", str(tmp_path / "replay")) if place == "disk" else ()
     command = terminal.train("Pendulum-v1", *options, *SMALL)
     before = command.wait_for_steps(1000)
@@ -58,11 +59,46 @@ def test_a_killed_trainer_continues_with_its_replay(terminal: Terminal, tmp_path
     assert command.end().code == 130
 
 
+@pytest.mark.parametrize("saved", [True, False])
+def test_a_resumed_run_continues_with_a_saved_replay(tmp_path: Path, saved: bool) -> None:
+    algorithm = {"hidden_sizes": (16,), "learning_starts": 200, "batch_size": 16, "updates_per_decision": 0.1}
+    options: dict[str, Any] = {"scheduler": "inline", "recipe": "none", "seed": 1, "root": tmp_path, "sinks": ()}
+    run = srl.train("Pendulum-v1", algo="sac", sac=algorithm, steps=600, name="run", save_replay=saved, **options)
+    # Another place for inference is another graph: episodes start anew, as in runs in several processes.
+    resumed = srl.resume(run.path, steps=800, inference="host")
+    assert any("new episodes" in text for text in resumed.status.messages)
+    empty = [text for text in resumed.status.messages if "the replay starts empty" in text]
+    assert bool(empty) != saved, resumed.status.messages
+    first = next(row for row in rows_of(str(run.path)) if row["step"] > run.status.steps)
+    assert ("gradient_steps" in first) == saved
+    with open(run.path / "system.jsonl") as file:
+        sizes = [row["replay/0/size"] for row in map(json.loads, file) if "replay/0/size" in row]
+    assert (sizes[-1] > run.status.steps) == saved
+
+
 def test_a_replay_that_does_not_fit_is_refused_with_its_size(terminal: Terminal) -> None:
     ended = terminal.train("Pendulum-v1", "--algo", "sac", "--algo.replay-size", "1000000000000").end()
     assert ended.code == 2
     assert "a replay of 1,000,000,000,000 decisions needs" in ended.err
     assert "--algo.replay-size" in ended.err
+
+
+def test_options_of_replay_that_cannot_work_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    cases: list[tuple[str, dict[str, Any]]] = [
+        (
+            r"the disk of .*replay has .*, or another --replay-dir",
+            {"algo": "sac", "sac": {"replay_size": 10**15}, "replay_dir": str(tmp_path / "replay")},
+        ),
+        ("cannot create a file in the directory", {"algo": "sac", "replay_dir": str(tmp_path / "file" / "replay")}),
+        ("--save-replay: ppo has no replay", {"algo": "ppo", "save_replay": True}),
+        ("--save-replay works with", {"algo": "sac", "save_replay": True, "scheduler": "hosts"}),
+    ]
+    for words, options in cases:
+        with pytest.raises(ValueError, match=words):
+            srl.train("Pendulum-v1", steps=100, recipe="none", root=tmp_path / "runs", **options)
+    assert not list((tmp_path / "runs").glob("*")), "nothing was started"
+    assert not (tmp_path / "replay").exists()
 
 
 @pytest.mark.parametrize(("env", "algo", "other"), [("CartPole-v1", "td3", "dqn"), ("Pendulum-v1", "dqn", "sac")])

@@ -48,6 +48,9 @@ EVERYTHING = {
     "adapt_kl": 0.01,
 }
 
+REPLAY = {"learning_starts": 20, "batch_size": 4, "updates_per_decision": 0.5, "replay_size": 200}
+PRIORITIZED = {**REPLAY, "prioritized": True, "n_step": 3, "epsilon": 0.1, "epsilon_final": 0.1, "priority_beta": 1.0}
+
 
 @pytest.mark.parametrize(
     ("environment", "agents", "options"),
@@ -64,6 +67,9 @@ EVERYTHING = {
         pytest.param("CartPole-v1", 2, {"inference": "host", "ring": 2}, marks=SLOW),
         pytest.param(f"{GAMES}:TurnGame", 2, {}, marks=SLOW),
         pytest.param(f"{GAMES}:DyingTeam", 2, {}, marks=SLOW),
+        # Replay is part of the exact state, with its priorities and random generator.
+        ("Pendulum-v1", 1, {"algo": "sac", "sac": REPLAY}),
+        ("CartPole-v1", 1, {"algo": "dqn", "dqn": PRIORITIZED, "save_replay": True}),
         # Memory, normalizers and PopArt at once; then each algorithm that keeps something of its own.
         ("CartPole-v1", 1, {"algo": "ppo", "ppo": EVERYTHING}),
         pytest.param(
