@@ -1,6 +1,7 @@
 """Replay memories at 10^6 decisions: microseconds to insert a block, to draw minibatches, and to set priorities.
 
-    .venv/bin/python benchmarks/replay.py [tree] [transitions] [prioritized] [frames] [sequences] [--windows 40]
+    .venv/bin/python benchmarks/replay.py [tree] [transitions] [prioritized] [frames] [sequences] [kept]
+        [--windows 40]
 
 Times are CPU time of one thread per call, the third best of the windows, because other programs use the machine too.
 `median` is the median of the windows. Peers: ../shared/peers/offpolicy_replay.py and offpolicy_tree.py.
@@ -17,8 +18,10 @@ import numpy as np
 
 from srl.api.block import BlockSpec
 from srl.api.dataflow import Priorities, Replay, Transitions
+from srl.base.shared_memory import KeptFile
 from srl.base.tree import ArraySpec
 from srl.replay.memory import ReplayMemory
+from srl.replay.storage import Arena
 from srl.replay.sum_tree import SumTree
 
 SIZE = 1_000_000
@@ -56,8 +59,10 @@ def random_block(spec: BlockSpec, rng: np.random.Generator) -> dict[str, np.ndar
     return arrays
 
 
-def filled(dataflow: Replay, spec: BlockSpec, arrays: dict[str, np.ndarray]) -> ReplayMemory:
-    memory = ReplayMemory(dataflow, spec, 0)
+def filled(
+    dataflow: Replay, spec: BlockSpec, arrays: dict[str, np.ndarray], arena: Arena | None = None
+) -> ReplayMemory:
+    memory = ReplayMemory(dataflow, spec, 0, arena=arena)
     for step in range(0, dataflow.capacity // spec.lanes, spec.horizon):
         memory.insert(arrays, "track", step)
     return memory
@@ -121,7 +126,30 @@ def bench_prioritized(windows: int) -> None:
     report("prioritized: insert 32 x 32 rows", lambda: memory.insert(arrays, "track", 0), windows)
 
 
-BENCHMARKS = {"tree": bench_tree, "transitions": bench_transitions, "prioritized": bench_prioritized}
+def bench_kept(windows: int) -> None:
+    """Memory of the process against memory that outlives it, which has no huge pages if the kernel offers none."""
+    rng = np.random.default_rng(0)
+    frames = BlockSpec(32, 8, ArraySpec((84, 84), "uint8"), {"action": ArraySpec((), "int64")})
+    for name, spec, size, batch in (
+        ("HalfCheetah, 10^6", half_cheetah(32, 32), SIZE, 256),
+        ("single frames, 10^5", frames, SIZE // 10, 32),
+    ):
+        arrays = random_block(spec, rng)
+        file = KeptFile.create("benchmark")
+        for kind, arena in (("own memory", Arena()), ("kept", Arena(file.window(0)))):
+            memory = filled(Replay(Transitions(3), batch, size), spec, arrays, arena)
+            report(f"{name}, {kind}: draw 1 x {batch}", lambda m=memory: m.draw(1, 0.0), windows)
+            report(f"{name}, {kind}: insert", lambda m=memory, a=arrays: m.insert(a, "track", 0), windows)
+            del memory
+        file.close()
+
+
+BENCHMARKS = {
+    "tree": bench_tree,
+    "transitions": bench_transitions,
+    "prioritized": bench_prioritized,
+    "kept": bench_kept,
+}
 
 
 def main() -> None:
