@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
+import ctypes
 import math
 import mmap
 import os
 import tempfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -62,6 +64,8 @@ class Memory:
 WINDOW_BYTES = 1 << 38
 """Room for each of the workers that share a kept file. It is sparse: what is not written takes no memory."""
 HEADER_BYTES = 1 << 16
+HUGE_PAGE = 2 << 20
+_MADV_COLLAPSE, _MAP_FIXED, _MAP_NORESERVE = 25, 0x10, 0x4000  # of Linux, not in Python 3.11
 _UNUSED, _INCOMPLETE = 0, 1  # states of a header; others are the number of bytes of the layout
 _STATE, _END, _IDENTITY, _WORDS = 0, 1, 2, 3  # places in a header
 
@@ -111,12 +115,15 @@ class KeptMemory:
         self._end = HEADER_BYTES
         self._layout: list[tuple[str, str, tuple[int, ...], int]] = []
         self._reserved: list[tuple[int, int]] = [(0, HEADER_BYTES)]
+        self._pages: list[tuple[Array, int]] = []  # memory of large arrays, and how much of it is in huge pages
 
     def array(self, name: str, shape: tuple[int, ...], dtype: str, reserved: int | None = None) -> Array:
         """Return the next array. Its content is undefined until `seal`. `reserved` is the number of bytes to reserve on
         a disk, by default all."""
         nbytes = math.prod(shape) * np.dtype(dtype).itemsize
-        begin, self._end = self._end, self._end + -(-max(1, nbytes) // mmap.PAGESIZE) * mmap.PAGESIZE
+        alignment = HUGE_PAGE if nbytes >= HUGE_PAGE else mmap.PAGESIZE
+        begin = -(-self._end // alignment) * alignment
+        self._end = begin + -(-max(1, nbytes) // mmap.PAGESIZE) * mmap.PAGESIZE
         if self._end > WINDOW_BYTES:
             raise ValueError(
                 f"kept memory is limited to {WINDOW_BYTES / 2**30:,.0f} GiB per worker; {name!r} is too much"
@@ -125,10 +132,18 @@ class KeptMemory:
         self._layout.append((name, np.dtype(dtype).name, shape, reserved))
         self._reserved.append((begin, reserved))
         mapped = self._map(begin, self._end)
-        if hasattr(mmap, "MADV_HUGEPAGE"):
-            with contextlib.suppress(OSError):  # memory of files need not support it
-                mapped.madvise(mmap.MADV_HUGEPAGE)
-        return np.frombuffer(mapped, dtype, math.prod(shape)).reshape(shape)
+        if reserved >= HUGE_PAGE and not self._file.on_disk:
+            self._pages.append((mapped[:reserved], 0))
+        return mapped[:nbytes].view(dtype).reshape(shape)
+
+    def use_huge_pages(self, share: float) -> None:
+        """Move the first `share`, in [0, 1], of each array to huge pages, once it is written. Reads of random rows are
+        then as fast as in memory of the process. The kernel does this on request only, one huge page at a time."""
+        for number, (mapped, done) in enumerate(self._pages):
+            end = int(share * len(mapped)) // HUGE_PAGE * HUGE_PAGE
+            if end > done:
+                _advise(mapped[done:end], _MADV_COLLAPSE)  # best effort: old kernels cannot, and memory may be scarce
+                self._pages[number] = mapped, end
 
     def seal(self, label: str) -> bool:
         """Return whether the arrays have kept their content. Otherwise, because this is the first use of the window, or
@@ -151,10 +166,8 @@ class KeptMemory:
         end = max(int(header[_END]), HEADER_BYTES)
         if end > HEADER_BYTES:
             mapped = self._map(HEADER_BYTES, end)
-            try:
-                mapped.madvise(mmap.MADV_REMOVE)
-            except OSError:  # the file system cannot make holes
-                np.frombuffer(mapped, np.uint8)[...] = 0
+            if not _advise(mapped, mmap.MADV_REMOVE):
+                mapped[...] = 0  # the file system cannot make holes
         header[_STATE] = _UNUSED
 
     def free_beyond(self, count: int) -> None:
@@ -225,11 +238,37 @@ class KeptMemory:
                 raise MemoryError(f"cannot reserve {total / 2**30:.1f} GiB on the disk for replay: {error}") from error
 
     def _header(self) -> Array:
-        return np.frombuffer(self._map(0, HEADER_BYTES), np.int64)
+        return self._map(0, HEADER_BYTES).view(np.int64)
 
-    def _map(self, begin: int, end: int) -> mmap.mmap:
+    def _map(self, begin: int, end: int) -> Array:
         offset, fd = self._offset + begin, self._file.fd
         if os.fstat(fd).st_size < self._offset + end:
             # Not with truncate: another worker may enlarge the file at the same time.
             os.pwrite(fd, b"\0", self._offset + end - 1)
-        return mmap.mmap(fd, end - begin, offset=offset)
+        return _mapped(fd, offset, end - begin)
+
+
+def _mapped(fd: int, offset: int, nbytes: int) -> Array:
+    """Map a part of a file, at an address at which the kernel can use huge pages. Unlike `mmap.mmap`, the mapping holds
+    no descriptor."""
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+    room = np.frombuffer(mmap.mmap(-1, nbytes + HUGE_PAGE, flags=flags), np.uint8)
+    shift = (offset - room.ctypes.data) % HUGE_PAGE
+    address = room.ctypes.data + shift
+    found = _libc().mmap(address, nbytes, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED | _MAP_FIXED, fd, offset)
+    if found != address:
+        raise OSError(ctypes.get_errno(), f"cannot map {nbytes:,} bytes: {os.strerror(ctypes.get_errno())}")
+    return room[shift : shift + nbytes]  # unmapped with `room`, when the last view of it ends
+
+
+def _advise(mapped: Array, advice: int) -> bool:
+    return bool(_libc().madvise(mapped.ctypes.data, len(mapped), advice) == 0)
+
+
+@cache
+def _libc() -> Any:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_int64]
+    libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    return libc

@@ -15,6 +15,7 @@ from srl.replay.kernels import write_steps
 from srl.replay.storage import Arena, ArrayStore, RowStore
 
 NONE = -1
+HUGE_PAGE_REQUESTS = 1024  # while the ring is filled: each takes the time to copy the rows since the last one
 FACTS = ("generation", "track", "first_step", "num_acting", "collected")
 
 
@@ -29,6 +30,7 @@ class BlockRing:
 
     def __init__(self, spec: BlockSpec, num_slots: int, paths: Iterable[str], arena: Arena) -> None:
         self.spec = spec
+        self._arena = arena
         self.num_slots = num_slots
         self.num_filled = 0
         self.next_slot = 0
@@ -92,8 +94,11 @@ class BlockRing:
         self.generation[slot] = self.num_inserted
         self.collected = int(self._collected[slot])
         self.next_slot = (slot + 1) % self.num_slots
-        self.num_filled = max(self.num_filled, slot + 1)
         self._link(slot)
+        if slot == self.num_filled:
+            self.num_filled += 1
+            if self.num_filled % -(-self.num_slots // HUGE_PAGE_REQUESTS) == 0:
+                self._arena.use_huge_pages(self.num_filled / self.num_slots)
 
     def _link(self, slot: int) -> None:
         """Chain a block to the one before, if that is the newest block of its track and nothing is missing."""
@@ -132,6 +137,7 @@ class BlockRing:
         self.num_acting[empty] = 0
         for slot in order.tolist():
             self._link(slot)
+        self._arena.use_huge_pages(self.num_filled / self.num_slots)
 
     def state(self) -> State:
         filled = self.num_filled

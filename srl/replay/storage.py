@@ -43,6 +43,11 @@ class Arena:
         Call it after the last array."""
         return self._kept is not None and self._kept.seal(label)
 
+    def use_huge_pages(self, share: float) -> None:
+        """Use huge pages for the first `share` of the arrays, which has been written. Own memory has them anyway."""
+        if self._kept is not None:
+            self._kept.use_huge_pages(share)
+
 
 def as_words(array: Array, leading: int) -> Array:
     """Return a contiguous array [..., *shape] as rows of the largest words: [N, words]. The first `leading` axes count
