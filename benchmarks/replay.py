@@ -13,11 +13,12 @@ import argparse
 import resource
 import time
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 
 from srl.api.block import BlockSpec
-from srl.api.dataflow import Priorities, Replay, Transitions
+from srl.api.dataflow import Priorities, Replay, Sequences, Transitions
 from srl.base.shared_memory import KeptFile
 from srl.base.tree import ArraySpec
 from srl.replay.memory import ReplayMemory
@@ -144,11 +145,52 @@ def bench_kept(windows: int) -> None:
         file.close()
 
 
+def atari(horizon: int, lanes: int) -> BlockSpec:
+    return BlockSpec(horizon, lanes, ArraySpec((4, 84, 84), "uint8"), {"action": ArraySpec((), "int64")})
+
+
+def bench_frames(windows: int) -> None:
+    """Stacks of 4 Atari frames: blocks of 8 lanes x 16 steps, episodes of 1,000 steps, which start with padding."""
+    rng = np.random.default_rng(0)
+    spec = atari(16, 8)
+    arrays = random_block(spec, rng)
+    source = rng.integers(0, 255, (1 << 10, spec.lanes, 84, 84), np.uint8)
+    stacks = arrays["observation"]
+    memory = ReplayMemory(Replay(Transitions(1), 32, SIZE), spec, 0)
+    number = 0
+    for step in range(0, SIZE // spec.lanes + 1, spec.horizon):
+        stacks[0] = stacks[-1]
+        for before, row in pairwise(stacks):
+            number += 1
+            row[:, :-1] = before[:, 1:] if number % 1000 else 0
+            row[:, -1] = source[number % len(source)]
+        memory.insert(arrays, "track", step)
+    print(f"{memory.size:,} decisions of 4 x 84 x 84 bytes: {memory.nbytes / 1e9:.2f} GB")
+    print(f"resident: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9:.2f} GB")
+    report("Atari, stacks of 4, n=1: draw 1 x 32", lambda: memory.draw(1, 0.0), windows, 160)
+    report("Atari, stacks of 4: insert 16 x 8 rows", lambda: memory.insert(arrays, "track", 0), windows)
+
+
+def bench_sequences(windows: int) -> None:
+    """R2D2's sequences (burn-in 40, length 80, every 40 steps), with HalfCheetah's observations and an LSTM of 512."""
+    rng = np.random.default_rng(0)
+    recurrent = {"action": ArraySpec((6,), "float32"), "state": ArraySpec((1024,), "float32")}
+    spec = BlockSpec(40, 32, ArraySpec((17,), "float32"), recurrent)
+    arrays = random_block(spec, rng)
+    for priorities in (None, Priorities()):
+        memory = filled(Replay(Sequences(80, 40, 40), 64, SIZE, priorities=priorities), spec, arrays)
+        kind = "uniform" if priorities is None else "prioritized"
+        print(f"{memory.size:,} decisions, {memory.num_drawable:,} sequences: {memory.nbytes / 1e9:.2f} GB")
+        report(f"sequences of 120 rows, {kind}: draw 1 x 64", lambda memory=memory: memory.draw(1, 0.0), windows)
+
+
 BENCHMARKS = {
     "tree": bench_tree,
     "transitions": bench_transitions,
     "prioritized": bench_prioritized,
     "kept": bench_kept,
+    "sequences": bench_sequences,
+    "frames": bench_frames,
 }
 
 

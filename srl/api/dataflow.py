@@ -36,6 +36,11 @@ class Sequences:
     num_agents: int = 1
     """Number of agents in a copy of the environment whose sequences are drawn together, as joint steps."""
 
+    def __post_init__(self) -> None:
+        for name, smallest in (("length", 1), ("burn_in", 0), ("period", 1), ("num_agents", 1)):
+            if getattr(self, name) < smallest:
+                raise ValueError(f"{name} of sequences must be at least {smallest}, found {getattr(self, name)}")
+
     @property
     def rows(self) -> int:
         """Number of rows, without the one that bootstraps."""
@@ -98,6 +103,8 @@ class SequenceBatch:
 
     The arrays have the meaning that they have in a `Trajectory`: the reward and the end of an episode are in the row of
     the action that caused them, and the last observation of an episode has a row of its own, in which no lane acts.
+    Where the memory of a lane ends before row R, its last observation is such a row too, and the row before it is
+    `truncated`. So `acting[:, :-1]` marks the rows to learn from, and all of them may bootstrap from the next row.
     """
 
     observation: Tree  # [K, R+1, N, ...]

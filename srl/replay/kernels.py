@@ -1,8 +1,10 @@
 """Compiled loops over the rows of a replay memory: random draws, n-step returns, copies of rows.
 
-A *strip* is one lane's rows of one slot: strip = slot * lanes + lane. It has T+1 rows, of which the first T are units.
-A *unit* is (strip, row) as one number, strip * T + row; a *place* is strip * (T+1) + row. Compiled functions call only
-functions of their own module, because Numba's cache does not notice changes in others.
+A *strip* is one lane's rows of one slot: strip = slot * lanes + lane. It has T+1 rows; a *place* is
+strip * (T+1) + row. A *unit* is what is drawn, as one number. A transition is strip * T + row. A sequence is
+(slot * copies + copy) * starts + k: the k-th of the `starts` rows of a block at which sequences may start, in all lanes
+of a copy. Compiled functions call only functions of their own module, because Numba's cache does not notice changes in
+others.
 """
 
 from __future__ import annotations
@@ -47,6 +49,20 @@ def draw_uniform(state: Array, flags: Array, num_strips: int, units: Array) -> N
             unit = np.int64(np.float64(next_random(state) >> np.uint64(11)) * total)
             strip = unit // num_rows
             if flags[strip, unit - strip * num_rows] & ACTING:
+                break
+        units[i] = unit
+
+
+@compiled
+def draw_starts(state: Array, num_units: int, copies: int, starts: int, counts: Array, units: Array) -> None:
+    """Draw sequences with equal probability, by rejection. `counts` [slots] says how many of the starts of a slot can
+    be drawn; at least one must not be 0."""
+    total = np.float64(num_units) * 2.0**-53
+    for i in range(len(units)):
+        while True:
+            unit = np.int64(np.float64(next_random(state) >> np.uint64(11)) * total)
+            group = unit // starts
+            if unit - group * starts < counts[group // copies]:
                 break
         units[i] = unit
 
@@ -131,6 +147,72 @@ def n_step_returns(
         ends[i] = strip * (num_rows + 1) + row
         returns[i] = total
         discounts[i] = discount
+
+
+@compiled
+def follow_sequences(
+    units: Array,
+    batch: int,
+    num_agents: int,
+    copies: int,
+    starts: int,
+    period: int,
+    begins: Array,
+    flags: Array,
+    rewards: Array,
+    following: Array,
+    places: Array,
+    states: Array,
+    reward: Array,
+    terminated: Array,
+    truncated: Array,
+    acting: Array,
+    first: Array,
+    valid: Array,
+) -> None:
+    """Follow the chains of blocks from each unit on, for R+1 rows. Fill the places of these rows and their steps, all
+    [K, R+1, N], and the places of the recurrent states, [K, N].
+
+    Where a chain ends, row T of its last block is the last one that is valid: no reward is known for it, so that no
+    lane acts in it, and the row before it is truncated. The same holds where an episode was cut between two blocks.
+    """
+    num_rows, num_times = flags.shape[1] - 1, places.shape[1]
+    lanes = copies * num_agents
+    for i in range(len(units)):
+        step, group = i // batch, units[i] // starts
+        start = units[i] - group * starts
+        slot_0, copy = group // copies, group % copies
+        for agent in range(num_agents):
+            slot, lane, row = slot_0, agent * copies + copy, begins[slot_0] + start * period
+            column = (i % batch) * num_agents + agent
+            states[step, column] = (slot * lanes + lane) * starts + start
+            over = False
+            for t in range(num_times):
+                if row == num_rows and following[slot] >= 0:
+                    slot, row = following[slot], 0
+                strip = slot * lanes + lane
+                bits = flags[strip, row]
+                ends, acts = bits & (TERMINATED | TRUNCATED), bits & ACTING != 0
+                places[step, t, column] = strip * (num_rows + 1) + row
+                valid[step, t, column] = not over
+                first[step, t, column] = bits & FIRST != 0 and not over
+                if row == num_rows:
+                    reward[step, t, column] = 0.0
+                    terminated[step, t, column] = truncated[step, t, column] = False
+                    acting[step, t, column] = acts and t == num_times - 1 and not over
+                    over = True
+                    continue
+                if row == num_rows - 1 and acts and not ends and t < num_times - 1:
+                    after = following[slot]
+                    if after < 0:
+                        ends |= TRUNCATED * (t < num_times - 2)
+                    elif flags[after * lanes + lane, 0] & RUNNING != ACTING:
+                        ends |= TRUNCATED
+                reward[step, t, column] = rewards[strip, row]
+                terminated[step, t, column] = ends & TERMINATED != 0
+                truncated[step, t, column] = ends & TRUNCATED != 0
+                acting[step, t, column] = acts
+                row += 1
 
 
 @compiled

@@ -4,38 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from srl.api.block import STATE, BlockSpec
-from srl.api.dataflow import Replay, TransitionBatch, Transitions
+from srl.api.block import BlockSpec
+from srl.api.dataflow import Replay, SequenceBatch, Sequences, TransitionBatch
 from srl.base.seeding import derive
 from srl.base.state import NotResumable, State, pack, part, under, unpack
 from srl.base.tree import Array, from_leaves
-from srl.replay.kernels import ACTING, draw_uniform, generations_of, n_step_returns
+from srl.replay.frames import build_store, store_nbytes
+from srl.replay.kernels import generations_of
 from srl.replay.priorities import PrioritizedUnits
-from srl.replay.ring import BlockRing, row_nbytes
-from srl.replay.storage import Arena, as_words
+from srl.replay.ring import BlockRing
+from srl.replay.sequences import SequenceUnits
+from srl.replay.storage import Arena
+from srl.replay.transitions import TransitionUnits
+from srl.replay.units import OBSERVATION, Units, rows_kept, shaped, stored_rows
 
-OBSERVATION, DECISION = "observation", "decision"
 NUM_BUFFERS = 2
+STEP_NBYTES = 5  # of a row: its reward and flags
 
 
 @dataclass(frozen=True)
 class Drawn:
     """K x B units. The arrays are valid until the next draw but one."""
 
-    batch: TransitionBatch
+    batch: TransitionBatch | SequenceBatch
     index: Array  # [K, B] int64: where the units are in the memory
     generation: Array  # [K, B] int64: of the slots that they are in
-
-
-def stored_paths(spec: BlockSpec) -> list[str]:
-    """Return the paths of the arrays that transitions need: observations and decisions, without recurrent states."""
-    paths = [path for path, _ in spec.arrays()]
-    memory = f"{DECISION}/{STATE}"
-    roots = (OBSERVATION, DECISION)
-    return [p for p in paths if p.split("/")[0] in roots and p != memory and not p.startswith(f"{memory}/")]
 
 
 def num_slots(dataflow: Replay, spec: BlockSpec, num_shards: int = 1) -> int:
@@ -45,23 +42,41 @@ def num_slots(dataflow: Replay, spec: BlockSpec, num_shards: int = 1) -> int:
 
 def bytes_needed(dataflow: Replay, spec: BlockSpec, num_shards: int = 1) -> int:
     """Return the size of a full memory in bytes."""
-    slots = num_slots(dataflow, spec, num_shards)
-    return slots * spec.lanes * spec.rows * row_nbytes(spec, stored_paths(spec))
+    kinds, slots = dict(spec.arrays()), num_slots(dataflow, spec, num_shards)
+    kept = stored_rows(dataflow.unit, spec)
+    arrays = sum(store_nbytes(path, kinds[path], slots, rows, spec.lanes) for path, rows in kept.items())
+    return arrays + slots * spec.lanes * spec.rows * STEP_NBYTES
 
 
-class Buffers:
-    """Arrays for one draw of up to `num_units` units."""
-
-    def __init__(self, spec: BlockSpec, paths: list[str], num_units: int) -> None:
-        kinds = dict(spec.arrays())
-        self.num_units = num_units
-        self.index, self.generation, self.places, self.ends = np.zeros((4, num_units), np.int64)
-        self.reward, self.discount, self.weight = np.ones((3, num_units), np.float32)
-        self.here = {path: kinds[path].empty(num_units) for path in paths}
-        self.there = {path: kinds[path].empty(num_units) for path in paths if path.split("/")[0] == OBSERVATION}
-        self.views: dict[int, Drawn] = {}  # by the number of gradient steps
-        self.here_words = {path: as_words(array, 1) for path, array in self.here.items()}
-        self.there_words = {path: as_words(array, 1) for path, array in self.there.items()}
+def check_units(dataflow: Replay, spec: BlockSpec, num_shards: int = 1, num_tracks: int = 1) -> None:
+    """Raise ValueError if units of this kind cannot be drawn from such blocks. `num_tracks` is the number of lane
+    groups whose blocks share the memory."""
+    if dataflow.batch % num_shards:
+        raise ValueError(f"batch must be a multiple of the {num_shards} trainers; found {dataflow.batch}")
+    unit, horizon = dataflow.unit, spec.horizon
+    if not isinstance(unit, Sequences):
+        return
+    if spec.lanes % unit.num_agents:
+        raise ValueError(
+            f"sequences of {unit.num_agents} agents together need blocks with the lanes of all of them, found blocks "
+            f"of {spec.lanes} lanes; all agents must have one policy and act at the same steps"
+        )
+    # The blocks from the first possible start on, so that it is not replaced before its last row arrives.
+    blocks = num_tracks * -(-(unit.rows + min(unit.period, horizon) - 1) // horizon)
+    if num_slots(dataflow, spec, num_shards) < blocks:
+        needed = num_shards * blocks * horizon * spec.lanes
+        raise ValueError(
+            f"sequences of {unit.rows} steps need a replay of at least {needed:,} decisions, {blocks} blocks of "
+            f"{horizon} steps x {spec.lanes} lanes{f' for each of {num_shards} trainers' if num_shards > 1 else ''}; "
+            f"found {dataflow.capacity:,}. Choose a larger --algo.replay-size, shorter sequences or fewer lanes"
+        )
+    within = unit.burn_in + max(unit.length, unit.period)
+    if num_shards > 1 and horizon < within:
+        raise ValueError(
+            f"with {num_shards} trainers, the blocks of a lane go to different trainers, so that sequences must fit "
+            f"into one block: expected --horizon {within} or more (burn-in {unit.burn_in}, length {unit.length}, "
+            f"period {unit.period}), found {horizon}"
+        )
 
 
 class ReplayMemory:
@@ -74,24 +89,30 @@ class ReplayMemory:
     def __init__(
         self, dataflow: Replay, spec: BlockSpec, seed: int, num_shards: int = 1, arena: Arena | None = None
     ) -> None:
-        if dataflow.batch % num_shards:
-            raise ValueError(f"batch must be a multiple of the {num_shards} trainers; found {dataflow.batch}")
-        assert isinstance(dataflow.unit, Transitions)
+        check_units(dataflow, spec, num_shards)
         self._unit = dataflow.unit
         self._batch = dataflow.batch // num_shards
         self._spec = spec
-        self._paths = stored_paths(spec)
-        arena = arena or Arena()
-        self._ring = BlockRing(spec, num_slots(dataflow, spec, num_shards), self._paths, arena)
-        units = self._ring.num_slots * self._ring.units_per_slot
-        self._priorities = None if dataflow.priorities is None else PrioritizedUnits(dataflow.priorities, units, arena)
+        arena, kinds, slots = arena or Arena(), dict(spec.arrays()), num_slots(dataflow, spec, num_shards)
+        kept = stored_rows(dataflow.unit, spec)
+        stores = {path: build_store(path, kinds[path], slots, rows, spec.lanes, arena) for path, rows in kept.items()}
+        self._ring = ring = BlockRing(spec, slots, stores, arena)
+        unit = dataflow.unit
+        self._units: Units = SequenceUnits(unit, ring) if isinstance(unit, Sequences) else TransitionUnits(unit, ring)
+        num_units = slots * self._units.per_slot
+        self._priorities = (
+            None if dataflow.priorities is None else PrioritizedUnits(dataflow.priorities, num_units, arena)
+        )
         self._random = arena.array("random", (1,), "uint64")  # state of a SplitMix64 generator
-        self._buffers: list[Buffers | None] = [None] * NUM_BUFFERS
+        self._buffers: list[_Buffers | None] = [None] * NUM_BUFFERS
         self._turn = 0
         self._num_new = 0
+        self._new: dict[str, list[Array]] | None = None  # observations of the new decisions
+        if dataflow.keeps_new:
+            self._new = {path: [] for path in kept if path.split("/")[0] == OBSERVATION}
         self.size = 0
-        """Decisions that can be drawn."""
-        self.recovered = arena.seal(f"{type(dataflow.unit).__name__} {spec}")
+        """Decisions in the memory."""
+        self.recovered = arena.seal(f"{unit} {spec}")
         """Whether the memory continues with what was in the arena."""
         if self.recovered:
             self._recover()
@@ -99,11 +120,14 @@ class ReplayMemory:
             self._random[0] = derive(seed, "replay")
 
     def _recover(self) -> None:
-        ring = self._ring
-        ring.recover()
-        self.size = int(ring.num_acting[: ring.num_filled].sum())
+        self._ring.recover()
+        self._count_restored()
         if self._priorities is not None:
-            self._priorities.recover(ring.flags[: ring.num_strips, :-1].ravel() & ACTING != 0)
+            self._priorities.recover(self._units.drawable())
+
+    def _count_restored(self) -> None:
+        self._units.restored()
+        self.size = int(self._ring.num_acting[: self._ring.num_filled].sum())
 
     @property
     def collected(self) -> int:
@@ -115,93 +139,81 @@ class ReplayMemory:
         """Size of the blocks when the memory is full."""
         return self._ring.nbytes
 
+    @property
+    def num_drawable(self) -> int:
+        """Number of units that can be drawn: decisions, or starts of sequences."""
+        return self._units.num_drawable
+
     def insert(self, arrays: Mapping[str, Array], track: Hashable, first_step: int) -> int:
         """Copy a block, and return the number of its decisions. It continues the last block of the same `track` (plain
         data: a string, a number or a tuple) if `first_step` is the step after that block."""
-        ring = self._ring
+        ring, units = self._ring, self._units
         replaced = int(ring.num_acting[ring.next_slot])
-        slot = ring.write(arrays, track, first_step)
+        slot = ring.write(rows_kept(arrays, self._unit, first_step, self._spec.horizon), track, first_step)
         count = int(ring.num_acting[slot])
+        changed = units.insert(slot)
         if self._priorities is not None:
-            self._priorities.insert(slot * ring.units_per_slot, ring.strips(slot)[0])
+            self._priorities.insert(slot * units.per_slot, changed.own, changed.earlier)
         ring.commit(slot)
+        if self._new is not None:
+            acting = arrays["acting"][:-1]
+            for path, parts in self._new.items():
+                parts.append(arrays[path][:-1][acting])
         self.size += count - replaced
         self._num_new += count
         return count
 
     def draw(self, num_steps: int, progress: float) -> Drawn:
         """Draw `num_steps` minibatches. `progress`, from 0 to 1, is that of the run."""
-        if num_steps and not self.size:
-            raise ValueError("the replay memory is empty; insert a block with decisions before drawing")
+        if num_steps and not self.num_drawable:
+            raise ValueError(
+                "the replay memory is empty; insert blocks with decisions before drawing, for sequences with a burn-in "
+                "as many as it takes"
+            )
         count = num_steps * self._batch
         buffers = self._next_buffers(count)
-        index, places, ends = buffers.index[:count], buffers.places[:count], buffers.ends[:count]
-        reward, discount, generation = buffers.reward[:count], buffers.discount[:count], buffers.generation[:count]
-        ring = self._ring
+        index, units, ring = buffers.index[:count], self._units, self._ring
         if self._priorities is None:
-            draw_uniform(self._random, ring.flags, ring.num_strips, index)
+            units.draw(self._random, index)
         elif count:
             self._priorities.draw(self._random, self._batch, progress, index, buffers.weight[:count])
-        generations_of(index, ring.units_per_slot, ring.generation, generation)
-        unit, lanes = self._unit, self._spec.lanes
-        n_step_returns(
-            index,
-            unit.n_step,
-            unit.gamma,
-            lanes,
-            ring.flags,
-            ring.rewards,
-            ring.following,
-            places,
-            ends,
-            reward,
-            discount,
-        )
-        for path, store in ring.stores.items():
-            store.take(places, buffers.here[path][:count], buffers.here_words[path][:count])
-            if path in buffers.there:
-                store.take(ends, buffers.there[path][:count], buffers.there_words[path][:count])
+        generations_of(index, units.per_slot, ring.generation, buffers.generation[:count])
+        units.expand(index, self._batch, buffers.data)
         return self._drawn(buffers, num_steps)
 
-    def _next_buffers(self, count: int) -> Buffers:
+    def _next_buffers(self, count: int) -> _Buffers:
         self._turn = (self._turn + 1) % NUM_BUFFERS
         buffers = self._buffers[self._turn]
         if buffers is None or buffers.num_units < count:
-            buffers = self._buffers[self._turn] = Buffers(self._spec, self._paths, count)
+            buffers = self._buffers[self._turn] = _Buffers(self._units, count)
         return buffers
 
-    def _drawn(self, buffers: Buffers, num_steps: int) -> Drawn:
+    def _drawn(self, buffers: _Buffers, num_steps: int) -> Drawn:
         if num_steps not in buffers.views:
-            buffers.views[num_steps] = self._view(buffers, num_steps)
+            axes = (num_steps, self._batch)
+            batch = self._units.view(buffers.data, *axes, shaped(buffers.weight, *axes))
+            buffers.views[num_steps] = Drawn(batch, shaped(buffers.index, *axes), shaped(buffers.generation, *axes))
         drawn = buffers.views[num_steps]
-        drawn = replace(drawn, batch=replace(drawn.batch, num_decisions=self._num_new))
+        drawn = replace(drawn, batch=replace(drawn.batch, num_decisions=self._num_new, new=self._take_new()))
         self._num_new = 0
         return drawn
 
-    def _view(self, buffers: Buffers, num_steps: int) -> Drawn:
-        size = self._batch
+    def _take_new(self) -> Any:
+        if self._new is None:
+            return None
+        found = self._new_leaves()
+        self._new = {path: [] for path in found}
+        return from_leaves(found)[OBSERVATION]
 
-        def shaped(array: Array) -> Array:
-            return array[: num_steps * size].reshape(num_steps, size, *array.shape[1:])
-
-        here = from_leaves({path: shaped(array) for path, array in buffers.here.items()})
-        there = from_leaves({path: shaped(array) for path, array in buffers.there.items()})
-        batch = TransitionBatch(
-            here[OBSERVATION],
-            here[DECISION],
-            shaped(buffers.reward),
-            shaped(buffers.discount),
-            there[OBSERVATION],
-            shaped(buffers.weight),
-            0,
-        )
-        return Drawn(batch, shaped(buffers.index), shaped(buffers.generation))
+    def _new_leaves(self) -> dict[str, Array]:
+        kinds = dict(self._spec.arrays())
+        return {path: np.concatenate(parts or [kinds[path].empty(0)]) for path, parts in (self._new or {}).items()}
 
     def feedback(self, drawn: Drawn, priorities: Array) -> None:
         """Set the priorities [K, B] of drawn units. Units that were replaced since are ignored."""
         if self._priorities is not None:
             now = np.empty_like(drawn.generation)
-            generations_of(drawn.index.ravel(), self._ring.units_per_slot, self._ring.generation, now.ravel())
+            generations_of(drawn.index.ravel(), self._units.per_slot, self._ring.generation, now.ravel())
             is_current = (now == drawn.generation).ravel()
             self._priorities.feedback(drawn.index.ravel(), is_current, np.asarray(priorities, np.float64).ravel())
 
@@ -209,25 +221,38 @@ class ReplayMemory:
         """Return the mean age of the last minibatch: decisions inserted since. Call it before the next insert."""
         if not len(drawn.index):
             return 0
-        ring = self._ring
-        slots = drawn.index[-1] // ring.units_per_slot
-        return int(np.mean((ring.next_slot - 1 - slots) % ring.num_slots) * ring.units_per_slot)
+        ring, spec = self._ring, self._spec
+        slots = drawn.index[-1] // self._units.per_slot
+        return int(np.mean((ring.next_slot - 1 - slots) % ring.num_slots) * spec.horizon * spec.lanes)
 
     def state(self) -> State:
         fields = [self._num_new, int(self._random[0])]
-        state = {"fields": pack(fields), **under("ring", self._ring.state())}
+        state = {"fields": pack(fields), **under("ring", self._ring.state()), **under("new", self._new_leaves())}
         if self._priorities is not None:
-            num_units = self._ring.num_filled * self._ring.units_per_slot
+            num_units = self._ring.num_filled * self._units.per_slot
             state |= under("priorities", self._priorities.state(num_units))
         return state
 
     def restore(self, state: State) -> None:
         """Continue from a saved state, in a new memory of the same size and layout."""
         self._ring.restore(part(state, "ring"))
+        self._count_restored()
         self._num_new, bits = unpack(state["fields"])
         self._random[0] = bits
-        self.size = int(self._ring.num_acting[: self._ring.num_filled].sum())
+        if self._new is not None:
+            self._new = {path: [values] for path, values in part(state, "new").items()}
         if self._priorities is not None:
             if not part(state, "priorities"):
                 raise NotResumable("the saved memory has no priorities; resume with uniform draws")
             self._priorities.restore(part(state, "priorities"))
+
+
+class _Buffers:
+    """Arrays for one draw of up to `num_units` units."""
+
+    def __init__(self, units: Units, num_units: int) -> None:
+        self.num_units = num_units
+        self.index, self.generation = np.zeros((2, num_units), np.int64)
+        self.weight = np.ones(num_units, np.float32)
+        self.data = units.new_buffers(num_units)
+        self.views: dict[int, Drawn] = {}  # by the number of gradient steps

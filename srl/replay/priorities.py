@@ -8,7 +8,7 @@ from numba import njit
 from srl.api.dataflow import Priorities
 from srl.base.state import State, pack, unpack
 from srl.base.tree import Array
-from srl.replay.kernels import ACTING, fill_uniform
+from srl.replay.kernels import fill_uniform
 from srl.replay.storage import Arena
 from srl.replay.sum_tree import SumTree
 
@@ -16,7 +16,7 @@ compiled = njit(cache=True, nogil=True, error_model="numpy")
 
 
 class PrioritizedUnits:
-    """Priorities of units. A leaf of the tree is (priority + epsilon)^alpha; of a row without a decision it is 0."""
+    """Priorities of units. A leaf of the tree is (priority + epsilon)^alpha; of one that cannot be drawn it is 0."""
 
     def __init__(self, options: Priorities, num_units: int, arena: Arena | None = None) -> None:
         self._options = options
@@ -35,10 +35,12 @@ class PrioritizedUnits:
         """Leaf of new units."""
         return max(1.0, float(self._raised[0]))
 
-    def insert(self, first_unit: int, flags: Array) -> None:
-        """Give the units of a new block, in the strips `flags` [L, T+1], the highest priority so far."""
-        acting = flags[:, :-1] & ACTING
-        self._tree.set_range(first_unit, acting.ravel() * self._highest)
+    def insert(self, first_unit: int, drawable: Array, earlier: Array) -> None:
+        """Give the highest priority so far to the units of a new block that are `drawable` (bool, for all units from
+        `first_unit` on), and to units of `earlier` blocks [N] that were not drawable so far."""
+        self._tree.set_range(first_unit, drawable * self._highest)
+        if len(earlier):
+            self._tree.set(earlier, np.full(len(earlier), self._highest))
 
     def draw(self, random: Array, batch: int, progress: float, units: Array, weights: Array) -> None:
         """Fill `units` [N], drawn in minibatches of `batch`, and their importance `weights` [N].
@@ -72,12 +74,12 @@ class PrioritizedUnits:
         self._raised[0] = unpack(state["highest"])
         self._set_all(state["leaves"])
 
-    def recover(self, has_decision: Array) -> None:
-        """Continue with the leaves in the arena, of which `has_decision` marks the first ones that can be drawn. A leaf
+    def recover(self, drawable: Array) -> None:
+        """Continue with the leaves in the arena, of which `drawable` marks the first ones that can be drawn. A leaf
         that was not set yet gets the highest priority."""
-        leaves = self._tree.leaves[: len(has_decision)]
+        leaves = self._tree.leaves[: len(drawable)]
         kept = np.where((leaves > 0.0) & np.isfinite(leaves), leaves, self._highest)
-        self._set_all(np.where(has_decision, kept, 0.0))
+        self._set_all(np.where(drawable, kept, 0.0))
 
     def _set_all(self, first: Array) -> None:
         """Set the first leaves to these values, and the others to 0."""

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Mapping
 from functools import lru_cache
 
 import numpy as np
 
 from srl.api.block import BlockSpec
 from srl.base.state import NotResumable, State, pack, part, under, unpack
-from srl.base.tree import Array, ArraySpec
+from srl.base.tree import Array
 from srl.replay.kernels import write_steps
-from srl.replay.storage import Arena, ArrayStore, RowStore
+from srl.replay.storage import Arena, ArrayStore
 
 NONE = -1
 HUGE_PAGE_REQUESTS = 1024  # while the ring is filled: each takes the time to copy the rows since the last one
@@ -28,7 +28,7 @@ class BlockRing:
     process was killed at any moment consists of complete blocks.
     """
 
-    def __init__(self, spec: BlockSpec, num_slots: int, paths: Iterable[str], arena: Arena) -> None:
+    def __init__(self, spec: BlockSpec, num_slots: int, stores: Mapping[str, ArrayStore], arena: Arena) -> None:
         self.spec = spec
         self._arena = arena
         self.num_slots = num_slots
@@ -37,7 +37,6 @@ class BlockRing:
         self.num_inserted = 0
         self.collected = 0
         """Decisions inserted so far."""
-        self.units_per_slot = spec.horizon * spec.lanes
         self.generation = arena.array("slot/generation", (num_slots,), "int64")
         self.track = arena.array("slot/track", (num_slots,), "uint64")  # hash of the block's track
         self.first_step = arena.array("slot/first_step", (num_slots,), "int64")
@@ -45,10 +44,7 @@ class BlockRing:
         self._collected = arena.array("slot/collected", (num_slots,), "int64")  # `collected` after each block
         self.flags = arena.array("slot/flags", (num_slots * spec.lanes, spec.rows), "uint8")
         self.rewards = arena.array("slot/rewards", (num_slots * spec.lanes, spec.rows), "float32")
-        kinds = dict(spec.arrays())
-        self.stores: dict[str, ArrayStore] = {
-            path: RowStore(path, kinds[path], num_slots, spec.rows, spec.lanes, arena) for path in paths
-        }
+        self.stores = dict(stores)  # by the path of the array
         self.following = np.full(num_slots, NONE, np.int64)
         self.preceding = np.full(num_slots, NONE, np.int64)
         self._newest: dict[int, int] = {}  # track -> slot of its newest block
@@ -81,11 +77,12 @@ class BlockRing:
             flags,
             rewards,
         )
-        for path, store in self.stores.items():
-            store.write(slot, arrays[path])
         self.num_acting[slot] = count
         self.track[slot], self.first_step[slot] = key_of(track), first_step
         self._collected[slot] = self.collected + count
+        self._link(slot)
+        for path, store in self.stores.items():
+            store.write(slot, arrays[path], int(self.preceding[slot]))
         return slot
 
     def commit(self, slot: int) -> None:
@@ -94,7 +91,6 @@ class BlockRing:
         self.generation[slot] = self.num_inserted
         self.collected = int(self._collected[slot])
         self.next_slot = (slot + 1) % self.num_slots
-        self._link(slot)
         if slot == self.num_filled:
             self.num_filled += 1
             if self.num_filled % -(-self.num_slots // HUGE_PAGE_REQUESTS) == 0:
@@ -110,10 +106,9 @@ class BlockRing:
 
     def _recycle(self, slot: int) -> None:
         """Cut a slot out of its chain. The feedback on its old units is ignored from now on."""
-        if self.generation[slot]:
-            track = int(self.track[slot])
-            if self._newest.get(track) == slot:
-                del self._newest[track]
+        track = int(self.track[slot])
+        if self._newest.get(track) == slot:
+            del self._newest[track]
         self.generation[slot] = 0
         for links, back in ((self.following, self.preceding), (self.preceding, self.following)):
             if links[slot] != NONE:
@@ -138,6 +133,8 @@ class BlockRing:
         for slot in order.tolist():
             self._link(slot)
         self._arena.use_huge_pages(self.num_filled / self.num_slots)
+        for store in self.stores.values():
+            store.recover(self.generation != 0)
 
     def state(self) -> State:
         filled = self.num_filled
@@ -182,9 +179,3 @@ class BlockRing:
 def key_of(track: Hashable) -> int:
     """Return a hash of a track (plain data) that is the same in every process."""
     return int.from_bytes(hashlib.blake2b(pack(track).tobytes(), digest_size=8).digest(), "little")
-
-
-def row_nbytes(spec: BlockSpec, paths: Iterable[str]) -> int:
-    """Return the bytes of one row of one lane, including its reward and flags."""
-    kinds: dict[str, ArraySpec] = dict(spec.arrays())
-    return 5 + sum(kinds[path].nbytes for path in paths)

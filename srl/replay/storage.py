@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import sys
 from abc import ABC, abstractmethod
 
 import numpy as np
@@ -12,6 +13,8 @@ from srl.base.state import NotResumable, State
 from srl.base.tree import Array, ArraySpec
 from srl.replay.kernels import take_rows
 
+NO_RESERVE = 0x4000 if sys.platform == "linux" else 0  # a constant that the module mmap lacks before Python 3.13
+"""Flag of a mapping that may be larger than the memory of the machine, because most of it is never written."""
 WORDS = ("uint64", "uint32", "uint16", "uint8")
 
 
@@ -33,7 +36,7 @@ class Arena:
             return self._kept.array(name, shape, dtype, reserved)
         count = int(np.prod(shape, dtype=np.int64))
         nbytes = max(1, count * np.dtype(dtype).itemsize)
-        memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NO_RESERVE)
         if hasattr(mmap, "MADV_HUGEPAGE"):
             memory.madvise(mmap.MADV_HUGEPAGE)  # draws touch random rows
         return np.frombuffer(memory, dtype, count).reshape(shape)
@@ -64,8 +67,9 @@ class ArrayStore(ABC):
     nbytes: int
 
     @abstractmethod
-    def write(self, slot: int, values: Array) -> None:
-        """Copy a block's array [T+1, L, ...] into a slot."""
+    def write(self, slot: int, values: Array, before: int) -> None:
+        """Copy a block's array [T+1, L, ...] into a slot. It continues the block in the slot `before`, unless that is
+        -1: row 0 is usually the last row of that block."""
 
     @abstractmethod
     def take(self, places: Array, target: Array, words: Array) -> None:
@@ -79,6 +83,10 @@ class ArrayStore(ABC):
     def restore(self, state: State) -> None:
         """Continue from a saved state."""
 
+    def recover(self, complete: Array) -> None:
+        """Continue with what another process wrote into the arena. `complete` [slots] marks the slots that count."""
+        return
+
 
 class RowStore(ArrayStore):
     """Every row as it is."""
@@ -88,7 +96,7 @@ class RowStore(ArrayStore):
         self._words = as_words(self._array, 3)
         self.nbytes = self._array.nbytes
 
-    def write(self, slot: int, values: Array) -> None:
+    def write(self, slot: int, values: Array, before: int) -> None:
         self._array[slot] = values.swapaxes(0, 1)
 
     def take(self, places: Array, target: Array, words: Array) -> None:

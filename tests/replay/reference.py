@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from srl.api.block import BlockSpec
+from srl.api.dataflow import Sequences
 from srl.base.tree import ArraySpec
 
 
@@ -53,8 +54,10 @@ class Lane:
 class Source:
     """Lanes that fill blocks. Row T of a block is repeated as row 0 of the next one."""
 
-    def __init__(self, spec: BlockSpec, rng: np.random.Generator, serial: int, end_rate: float) -> None:
-        self.spec, self.end_rate = spec, end_rate
+    def __init__(
+        self, spec: BlockSpec, rng: np.random.Generator, serial: int, end_rate: float, fail_rate: float = 0.0
+    ) -> None:
+        self.spec, self.end_rate, self.rng, self.fail_rate = spec, end_rate, rng, fail_rate
         self.lanes = [Lane(rng, serial + 100_000 * i) for i in range(spec.lanes)]
         for lane in self.lanes:
             lane.start()
@@ -65,13 +68,30 @@ class Source:
         arrays = empty_block(self.spec)
         for index, lane in enumerate(self.lanes):
             for row in range(self.spec.rows):
-                values = lane.step(self.end_rate) if row < self.spec.horizon else {**lane.row}
+                if row == self.spec.horizon:
+                    values = {**lane.row, "reward": -1.0, "truncated": True}  # left from an earlier use of the memory
+                elif self.rng.random() < self.fail_rate:
+                    values = self._fail(arrays, row, index)
+                else:
+                    values = lane.step(self.end_rate)
                 for name, value in values.items():
                     path = "decision/action" if name == "action" else name
                     arrays[path][row, index] = value
+                if "state" in arrays:
+                    arrays["state"][row, index] = values["observation"] + 0.25
         step = self.first_step
         self.first_step += self.spec.horizon
         return arrays, step
+
+    def _fail(self, arrays: dict[str, np.ndarray], row: int, index: int) -> dict:
+        """Return a row in which the environment failed, as the recorder writes it, and start a new episode."""
+        lane = self.lanes[index]
+        ended = row and (arrays["terminated"][row - 1, index] or arrays["truncated"][row - 1, index])
+        if row and not ended:
+            arrays["truncated"][row - 1, index] = True
+        values = {**lane.row, "acting": False, "reward": 0.0, "terminated": False, "truncated": True}
+        lane.start()
+        return values
 
 
 class ReferenceMemory:
@@ -95,6 +115,58 @@ class ReferenceMemory:
                         key = float(arrays["observation"][row, lane, 0])
                         found[key] = self._transition(number, lane, row)
         return found
+
+    def sequences(self, unit: Sequences) -> dict[float, list[list[dict]]]:
+        """Return the rows of every agent of all units, by the first agent's first observation."""
+        copies, found = self.spec.lanes // unit.num_agents, {}
+        for number, (arrays, _, first_step) in enumerate(self.blocks):
+            for row in range(self.spec.horizon):
+                for copy in range(copies):
+                    lanes = [agent * copies + copy for agent in range(unit.num_agents)]
+                    agents = [self._sequence(number, lane, row, unit) for lane in lanes]
+                    learned = [row for row in agents[0][:-1] if row["valid"] and row["has_reward"]]
+                    if (first_step + row) % unit.period == 0 and len(learned) > unit.burn_in:
+                        found[float(arrays["observation"][row, lanes[0], 0])] = agents
+        return found
+
+    def _sequence(self, number: int, lane: int, row: int, unit: Sequences) -> list[dict]:
+        rows: list[dict] = []
+        while len(rows) <= unit.rows:
+            arrays = self.blocks[number][0]
+            is_last, at_end = row == self.spec.horizon, len(rows) == unit.rows
+            values = {
+                name: arrays[name][row, lane] for name in ("reward", "terminated", "truncated", "acting", "first")
+            }
+            values |= {name: arrays[name][row, lane].copy() for name in ("observation", "decision/action")}
+            values |= {"valid": True, "has_reward": not is_last}
+            if "state" in arrays:
+                values["state"] = arrays["state"][row, lane].copy()
+            if is_last:
+                values |= {
+                    "reward": 0.0,
+                    "terminated": False,
+                    "truncated": False,
+                    "acting": values["acting"] and at_end,
+                }
+            if rows and rows[-1]["acting"] and not (rows[-1]["terminated"] or rows[-1]["truncated"]):
+                cut = not values["acting"] or values["first"]
+                rows[-1]["truncated"] = cut and not (at_end and is_last)
+            rows.append(values)
+            if is_last:
+                over = {"valid": False, "acting": False, "first": False, "has_reward": False}
+                rows += [{**values, **over}] * (unit.rows + 1 - len(rows))
+                break
+            number, row = self._next(number, row)
+        return rows
+
+    def _next(self, number: int, row: int) -> tuple[int, int]:
+        """Return block and row of what follows: row T only if no block does."""
+        _, track, first_step = self.blocks[number]
+        if row + 1 == self.spec.horizon:
+            for i, (_, other, step) in enumerate(self.blocks):
+                if i > number and other == track:
+                    return (i, 0) if step == first_step + self.spec.horizon else (number, row + 1)
+        return number, row + 1
 
     def _row_after(self, number: int, row: int, lane: int):
         """Return block, row and number of what follows: within the block, or in the next block of the track."""

@@ -1,0 +1,167 @@
+"""Stacks of frames stored once: every row comes back exactly, whatever it is, and shared frames take no memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from replay.reference import empty_block, spec_of
+
+from srl.api.dataflow import Replay, Sequences, Transitions
+from srl.base.state import NotResumable
+from srl.base.tree import ArraySpec
+from srl.replay.frames import FrameStore, is_stack
+from srl.replay.memory import ReplayMemory, bytes_needed
+from srl.replay.storage import Arena, RowStore
+
+FRAME = (32, 32)
+STACK = ArraySpec((4, *FRAME), "uint8")
+
+
+class Film:
+    """A lane of stacked frames. Episodes start with padding: zeros, or the first frame."""
+
+    def __init__(self, rng: np.random.Generator, padding: str = "zero") -> None:
+        self.rng, self.padding = rng, padding
+        self.begin()
+
+    def frame(self) -> np.ndarray:
+        return self.rng.integers(0, 255, FRAME, np.uint8)
+
+    def begin(self) -> None:
+        self.stack = np.zeros((4, *FRAME), np.uint8)
+        self.stack[:] = (frame := self.frame()) if self.padding == "first" else 0
+        self.stack[-1] = frame if self.padding == "first" else self.frame()
+
+    def step(self, kind: str) -> None:
+        if kind == "begin":
+            self.begin()
+        elif kind == "noise":  # no stack at all
+            self.stack = self.rng.integers(0, 255, (4, *FRAME), np.uint8)
+        elif kind != "same":
+            self.stack = np.concatenate([self.stack[1:], self.frame()[None]])
+
+
+def block(films: list[Film], horizon: int, kinds) -> np.ndarray:
+    """Return rows [T+1, L, 4, 32, 32]; the last row is repeated in the next block."""
+    rows = np.zeros((horizon + 1, len(films), 4, *FRAME), np.uint8)
+    for lane, film in enumerate(films):
+        for row in range(horizon + 1):
+            rows[row, lane] = film.stack
+            if row < horizon:
+                film.step(kinds())
+    return rows
+
+
+def taken(store: FrameStore | RowStore, places: np.ndarray) -> np.ndarray:
+    target = STACK.empty(len(places))
+    store.take(places, target, target.reshape(len(places), -1).view("uint64"))
+    return target
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    horizon=st.integers(1, 6),
+    lanes=st.integers(1, 2),
+    num_slots=st.integers(1, 5),
+    padding=st.sampled_from(["zero", "first"]),
+    shares=st.sampled_from([(1, 0, 0, 0), (0.8, 0.2, 0, 0), (0.6, 0.1, 0.2, 0.1), (0, 0, 1, 0), (0.5, 0, 0, 0.5)]),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_every_row_comes_back_exactly(horizon, lanes, num_slots, padding, shares, seed):
+    rng = np.random.default_rng(seed)
+    size = (STACK, num_slots, horizon + 1, lanes)
+    store, plain = FrameStore("observation/image", *size, Arena()), RowStore("observation/image", *size, Arena())
+    films, newest, slot = [Film(rng, padding) for _ in range(lanes)], -1, 0
+    for _ in range(3 * num_slots):
+        rows = block(films, horizon, lambda: rng.choice(["step", "begin", "noise", "same"], p=shares))
+        if newest == slot or rng.random() < 0.1:
+            newest = -1  # a block that was lost, or replaced
+        store.write(slot, rows, newest)
+        plain.write(slot, rows, newest)
+        newest, slot = slot, (slot + 1) % num_slots
+        if rng.random() < 0.2:
+            restored = FrameStore("observation/image", *size, Arena())
+            restored.restore({name: values.copy() for name, values in store.state(num_slots).items()})
+            assert restored.num_frames == store.num_frames
+            store = restored
+    places = np.arange(num_slots * lanes * (horizon + 1))
+    assert np.array_equal(taken(store, places), taken(plain, places))
+
+
+@pytest.mark.parametrize("padding", ["zero", "first"])
+def test_each_step_takes_one_frame(padding):
+    rng, horizon, num_slots = np.random.default_rng(0), 4, 10
+    store = FrameStore("observation/image", STACK, num_slots, horizon + 1, 1, Arena())
+    films, kinds = [Film(rng, padding)], iter(["step", "step", "begin", "step", "step"] * 100)
+    for i in range(3 * num_slots):
+        store.write(i % num_slots, block(films, horizon, lambda: next(kinds)), (i - 1) % num_slots if i else -1)
+    # One frame of zeros; one for each of 4 steps in 10 blocks; up to 4 of the row before the oldest block.
+    assert 1 + 40 <= store.num_frames <= 1 + 40 + 4
+
+
+def test_frames_that_are_free_are_used_again():
+    rng, num_slots = np.random.default_rng(0), 4
+    store = FrameStore("observation/image", STACK, num_slots, 5, 1, Arena())
+    for i in range(20):
+        store.write(i % num_slots, rng.integers(0, 255, (5, 1, 4, *FRAME), np.uint8), -1)
+    assert store.num_frames == 1 + num_slots * 5 * 4, "they are no stacks"
+    assert store.nbytes >= num_slots * 5 * STACK.nbytes, "the memory that is really used"
+    films = [Film(rng)]
+    for i in range(num_slots):
+        store.write(i, block(films, 4, lambda: "step"), i - 1)
+    assert store.num_frames == 1 + 1 + num_slots * 4
+
+
+def test_only_observations_that_look_like_stacks_of_images_are_split():
+    assert is_stack("observation", ArraySpec((4, 84, 84), "uint8"))
+    assert is_stack("observation/camera", ArraySpec((2, 64, 64, 3), "uint8"))
+    for path, shape, dtype in (
+        ("observation", (3, 84, 84), "uint8"),  # colors
+        ("observation", (4, 84, 84), "float32"),
+        ("observation", (84, 84, 4), "uint8"),
+        ("observation", (4, 8, 8), "uint8"),
+        ("observation", (4, 7056), "uint8"),
+        ("decision/image", (4, 84, 84), "uint8"),
+    ):
+        assert not is_stack(path, ArraySpec(shape, dtype))
+
+
+def test_a_million_atari_decisions_take_about_7_gigabytes():
+    for horizon, lanes in ((4, 4), (16, 8), (128, 8)):
+        spec = spec_of(horizon, lanes, ArraySpec((4, 84, 84), "uint8"))
+        assert 6.8e9 < bytes_needed(Replay(Transitions(), 32, 1_000_000), spec) < 7.5e9
+
+
+@pytest.mark.parametrize("unit", [Transitions(n_step=2), Sequences(5, 1, 2)])
+def test_a_memory_restacks_frames(unit):
+    rng, horizon, lanes = np.random.default_rng(0), 3, 2
+    stacked = spec_of(horizon, lanes, {"image": STACK, "step": ArraySpec((), "int64")})
+    memory = ReplayMemory(Replay(unit, 8, 36), stacked, 0)
+    films, shown = [Film(rng), Film(rng)], {}
+    for step in range(0, 30, horizon):
+        arrays = empty_block(stacked)
+        arrays["acting"][...] = True
+        arrays["observation/image"][...] = block(films, horizon, lambda: "step" if rng.random() < 0.8 else "begin")
+        arrays["observation/step"][...] = np.arange(step, step + horizon + 1)[:, None] + np.array([0, 1000])
+        for number, image in zip(
+            arrays["observation/step"].ravel(), arrays["observation/image"].reshape(-1, 4, *FRAME), strict=True
+        ):
+            shown[int(number)] = image.copy()
+        memory.insert(arrays, "a", step)
+    for _ in range(10):
+        batch = memory.draw(2, 0.0).batch
+        trees = [batch.observation] + ([batch.next_observation] if isinstance(unit, Transitions) else [])
+        for tree in trees:
+            images = tree["image"].reshape(-1, 4, *FRAME)
+            for number, image in zip(tree["step"].ravel(), images, strict=True):
+                assert np.array_equal(image, shown[int(number)])
+    assert memory.nbytes == bytes_needed(Replay(unit, 8, 36), stacked)
+
+
+def test_frames_of_another_shape_are_not_restored():
+    store = FrameStore("observation/image", STACK, 2, 3, 1, Arena())
+    store.write(0, np.ones((3, 1, 4, *FRAME), np.uint8), -1)
+    with pytest.raises(NotResumable, match="saved frames"):
+        FrameStore("observation/image", STACK, 2, 4, 1, Arena()).restore(store.state(1))
