@@ -20,7 +20,7 @@ from srl.replay.ring import BlockRing
 from srl.replay.sequences import SequenceUnits
 from srl.replay.storage import Arena
 from srl.replay.transitions import TransitionUnits
-from srl.replay.units import OBSERVATION, Units, rows_kept, shaped, stored_rows
+from srl.replay.units import OBSERVATION, Units, numbering, rows_kept, shaped, stored_rows
 
 NUM_BUFFERS = 2
 STEP_NBYTES = 5  # of a row: its reward and flags
@@ -112,7 +112,7 @@ class ReplayMemory:
             self._new = {path: [] for path in kept if path.split("/")[0] == OBSERVATION}
         self.size = 0
         """Decisions in the memory."""
-        self.recovered = arena.seal(f"{unit} {spec}")
+        self.recovered = arena.seal(f"{numbering(unit)} {spec}")
         """Whether the memory continues with what was in the arena."""
         if self.recovered:
             self._recover()

@@ -103,6 +103,12 @@ def stored_rows(unit: Transitions | Sequences, spec: BlockSpec) -> dict[str, int
     return rows
 
 
+def numbering(unit: Transitions | Sequences) -> str:
+    """Return a text that is equal for units that are numbered and stored alike."""
+    name = type(unit).__name__
+    return f"{name} every {unit.period} of {unit.num_agents}" if isinstance(unit, Sequences) else name
+
+
 def rows_kept(
     arrays: Mapping[str, Array], unit: Transitions | Sequences, first_step: int, horizon: int
 ) -> Mapping[str, Array]:

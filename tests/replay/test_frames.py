@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 from replay.reference import empty_block, spec_of
 
 from srl.api.dataflow import Replay, Sequences, Transitions
+from srl.base.shared_memory import KeptFile
 from srl.base.state import NotResumable
 from srl.base.tree import ArraySpec
 from srl.replay.frames import FrameStore, is_stack
 from srl.replay.memory import ReplayMemory, bytes_needed
+from srl.replay.saved import ReplayArchive
 from srl.replay.storage import Arena, RowStore
 
 FRAME = (32, 32)
@@ -158,6 +160,36 @@ def test_a_memory_restacks_frames(unit):
             for number, image in zip(tree["step"].ravel(), images, strict=True):
                 assert np.array_equal(image, shown[int(number)])
     assert memory.nbytes == bytes_needed(Replay(unit, 8, 36), stacked)
+
+
+def test_frames_are_recovered_and_saved(tmp_path):
+    rng, horizon, film = np.random.default_rng(0), 3, Film(np.random.default_rng(0))
+    spec, dataflow = spec_of(horizon, 1, STACK), Replay(Transitions(), 8, 12)
+    plain, kept = ReplayMemory(dataflow, spec, 0), KeptFile.create("test")
+    archive = ReplayArchive(tmp_path, {"policy": kept})
+    arrays = empty_block(spec)
+    arrays["acting"][...] = True
+    for number in range(14):
+        if number == 9:
+            kept.close()
+            kept = KeptFile.create("test")
+            archive = ReplayArchive(tmp_path, {"policy": kept})
+            assert archive.fill() == []
+        memory = ReplayMemory(dataflow, spec, 1, arena=Arena(kept.window(0)))  # of a process that replaces the last one
+        assert memory.recovered == (number > 0)
+        arrays["observation"][...] = block([film], horizon, lambda: "step" if rng.random() < 0.8 else "begin")
+        for each in (plain, memory):
+            each.insert(arrays, "a", horizon * number)
+        archive.write()
+    one, other = (_images(each) for each in (plain, memory))
+    assert len(one) == 12
+    assert one == other
+    assert memory._ring.stores["observation"].num_frames <= plain._ring.stores["observation"].num_frames + 3  # type: ignore
+    kept.close()
+
+
+def _images(memory: ReplayMemory) -> set[bytes]:
+    return {image.tobytes() for _ in range(20) for image in memory.draw(1, 0.0).batch.observation[0]}  # type: ignore
 
 
 def test_frames_of_another_shape_are_not_restored():

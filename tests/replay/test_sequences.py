@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from replay.reference import ReferenceMemory, Source, empty_block, spec_of
 
 from srl.api.dataflow import Priorities, Replay, Sequences
+from srl.base.shared_memory import KeptFile
 from srl.base.tree import ArraySpec, leaves
 from srl.replay.memory import ReplayMemory, bytes_needed, check_units
+from srl.replay.storage import Arena
 
 STATE = ArraySpec((3,), "float32")
 
@@ -253,6 +255,31 @@ def test_a_restored_memory_continues_exactly(priorities):
         arrays, step = source.block()
         for each in (memory, restored):
             each.insert(arrays, ("actor", 0), step)
+
+
+@pytest.mark.parametrize("priorities", [None, Priorities()])
+def test_a_recovered_memory_continues_exactly(priorities):
+    rng, kept = np.random.default_rng(0), KeptFile.create("test")
+    spec = spec_of(3, 4, state=STATE)
+    dataflow = flow(Sequences(4, 2, 2, num_agents=2), 96, priorities=priorities)
+    memories = [ReplayMemory(dataflow, spec, 7), ReplayMemory(dataflow, spec, 7, arena=Arena(kept.window(0)))]
+    source = Source(spec, rng, 0, 0.2)
+    for number in range(14):
+        arrays, step = source.block()
+        if number % 3 == 2:
+            memories[1] = ReplayMemory(dataflow, spec, 99, arena=Arena(kept.window(0)))
+            assert memories[1].recovered
+        for each in memories:
+            each.insert(arrays, ("actor", 0), step)
+        assert memories[0].num_drawable == memories[1].num_drawable
+        if memories[0].num_drawable:
+            drawn = [each.draw(2, 0.5) for each in memories]
+            errors = rng.random(drawn[0].index.shape)
+            for each, own in zip(memories, drawn, strict=True):
+                each.feedback(own, errors)
+            for (path, left), (_, right) in zip(*(leaves(vars(own.batch)) for own in drawn), strict=True):
+                assert path == "num_decisions" or np.array_equal(left, right), path
+    kept.close()
 
 
 def test_states_are_kept_only_where_sequences_may_start():

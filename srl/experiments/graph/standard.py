@@ -136,6 +136,10 @@ class _GraphBuilder:
         flow = own.algorithm.dataflow()
         if own.frozen is None and isinstance(flow, Replay) and workers.scheduler not in CLUSTERS:
             _check_replay(flow, samples, workers.replay_dir)
+        if own.frozen is None and isinstance(flow, Replay):
+            groups = self._sizes.actors * self._sizes.ring
+            tracks = groups if aligned else groups * self._sizes.lanes * self._num_agents(teams)
+            _check_units(flow, samples, tracks)
         requests = None
         separate = self._inference != "inline"
         trainer_gpu, policy_gpu = gpu_shares(own.algorithm, workers.trainers, workers.policies if separate else 0)
@@ -237,6 +241,14 @@ def _check_replay(flow: Replay, samples: PushStream, directory: str) -> None:
             f"{place} has {available / GIB:,.1f} GiB, enough for {int(available / each):,}. Choose a smaller "
             f"--algo.replay-size, or {advice}"
         )
+
+
+def _check_units(flow: Replay, samples: PushStream, num_tracks: int) -> None:
+    """Raise ValueError if the algorithm's units cannot be drawn from such blocks, of which `num_tracks` chains fill the
+    replay."""
+    from srl.replay.memory import check_units  # imports numba
+
+    check_units(flow, samples.spec, samples.consumers, num_tracks)
 
 
 def _free_disk(directory: Path) -> int:

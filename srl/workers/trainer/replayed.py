@@ -72,7 +72,7 @@ class ReplayMaker:
     def _steps_due(self, num_decisions: int) -> int:
         counts = self._counts
         counts[WARMUP] += num_decisions
-        if counts[WARMUP] < max(self._warmup, 1) or self._memory.size == 0:
+        if counts[WARMUP] < max(self._warmup, 1) or self._memory.num_drawable == 0:
             return 0
         counts[DECISIONS] += num_decisions
         steps = int(int(counts[DECISIONS]) * self._flow.updates_per_decision + ROUNDING) - self._num_steps
