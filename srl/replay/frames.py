@@ -68,6 +68,7 @@ class FrameStore(ArrayStore):
         stack, frame = spec.shape[0], spec.nbytes // spec.shape[0]
         self._expected = store_nbytes(path, spec, num_slots, num_rows, lanes)
         self._table = arena.array(f"slot/{path}", (num_slots, lanes, num_rows, stack), "int32")
+        self._numbers = self._table.reshape(-1, stack)
         most = num_slots * lanes * num_rows * stack + 1  # memory is used only for frames that are written
         reserved = expected_frames(stack, num_slots, num_rows, lanes) * frame
         self._frames = as_words(arena.array(f"pool/{path}", (most, *spec.shape[1:]), spec.dtype, reserved), 1)
@@ -91,10 +92,14 @@ class FrameStore(ArrayStore):
         words = as_words(np.ascontiguousarray(values), 3).reshape(rows, lanes, stack, -1)
         _write(slot, words, before, self._table, self._frames, self._uses, self._free, self._counts)
 
-    def take(self, places: Array, target: Array, words: Array) -> None:
-        stack, width = self._spec.shape[0], self._frames.shape[1]
-        own = words.view(self._frames.dtype).reshape(-1, stack, width)
-        _take(self._table.reshape(-1, stack), self._frames, places, own)
+    def take(self, places: Array, target: Array) -> None:
+        _take(self._numbers, self._frames, places, self._stacks(target))
+
+    def take_pairs(self, places: Array, target: Array, ends: Array, target_ends: Array) -> None:
+        _take_pairs(self._numbers, self._frames, places, self._stacks(target), ends, self._stacks(target_ends))
+
+    def _stacks(self, words: Array) -> Array:
+        return words.view(self._frames.dtype).reshape(len(words), -1, self._frames.shape[1])
 
     def state(self, num_slots: int) -> State:
         table = self._table[:num_slots]
@@ -204,3 +209,14 @@ def _take(table: Array, frames: Array, places: Array, target: Array) -> None:
     for i in range(len(places)):
         for j in range(table.shape[1]):
             _copy(frames[table[places[i], j]], target[i, j])
+
+
+@compiled
+def _take_pairs(table: Array, frames: Array, places: Array, target: Array, ends: Array, target_ends: Array) -> None:
+    """Copy the stacks at `places` [N] and `ends` [N], one after the other: the second one finds the frames that both
+    have in the cache."""
+    for i in range(len(places)):
+        for j in range(table.shape[1]):
+            _copy(frames[table[places[i], j]], target[i, j])
+        for j in range(table.shape[1]):
+            _copy(frames[table[ends[i], j]], target_ends[i, j])

@@ -95,11 +95,16 @@ class SequenceUnits(Units):
         unit = self._unit
         axes = (num_steps, unit.rows + 1, batch * unit.num_agents)
         rows, state = buffers.rows.tree(*axes), buffers.state.tree(axes[0], axes[2])
+        terminated, truncated, acting, first, valid = (shaped(flags, *axes) for flags in buffers.flags)
         return SequenceBatch(
             rows[OBSERVATION],
             rows[DECISION],
             shaped(buffers.reward, *axes),
-            *(shaped(flags, *axes) for flags in buffers.flags),
+            terminated,
+            truncated,
+            acting,
+            first,
+            valid,
             state.get(STATE),
             weight,
             0,

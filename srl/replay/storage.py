@@ -72,8 +72,13 @@ class ArrayStore(ABC):
         -1: row 0 is usually the last row of that block."""
 
     @abstractmethod
-    def take(self, places: Array, target: Array, words: Array) -> None:
-        """Copy the rows at `places` [N] into `target` [N, ...]; `words` is `target` as words."""
+    def take(self, places: Array, target: Array) -> None:
+        """Copy the rows at `places` [N] into `target` [N, words], an array of such rows `as_words`."""
+
+    def take_pairs(self, places: Array, target: Array, ends: Array, target_ends: Array) -> None:
+        """Copy the rows at `places` [N] and those at `ends` [N], which may have much in common."""
+        self.take(places, target)
+        self.take(ends, target_ends)
 
     @abstractmethod
     def state(self, num_slots: int) -> State:
@@ -99,8 +104,8 @@ class RowStore(ArrayStore):
     def write(self, slot: int, values: Array, before: int) -> None:
         self._array[slot] = values.swapaxes(0, 1)
 
-    def take(self, places: Array, target: Array, words: Array) -> None:
-        take_rows(self._words, places, words)
+    def take(self, places: Array, target: Array) -> None:
+        take_rows(self._words, places, target)
 
     def state(self, num_slots: int) -> State:
         return {"rows": self._array[:num_slots].copy()}

@@ -57,8 +57,7 @@ class TransitionUnits(Units):
             buffers.reward[:count],
             buffers.discount[:count],
         )
-        buffers.here.take(places)
-        buffers.there.take(ends)
+        buffers.here.take_with(places, buffers.there, ends)
 
     def view(self, buffers: TransitionBuffers, num_steps: int, batch: int, weight: Array) -> TransitionBatch:
         here, there = buffers.here.tree(num_steps, batch), buffers.there.tree(num_steps, batch)
@@ -74,7 +73,8 @@ class TransitionUnits(Units):
 
     def drawable(self) -> Array:
         ring = self.ring
-        return (ring.flags[: ring.num_strips, :-1] & ACTING != 0).ravel()
+        acting: Array = ring.flags[: ring.num_strips, :-1] & ACTING != 0
+        return acting.ravel()
 
     def restored(self) -> None:
         self._counts[:] = self.ring.num_acting

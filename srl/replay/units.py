@@ -71,9 +71,17 @@ class Rows:
 
     def take(self, places: Array) -> None:
         """Copy the rows at `places` [N] into the first N rows."""
+        for path, store in self._stores.items():
+            store.take(places, self._words[path][: len(places)])
+
+    def take_with(self, places: Array, other: Rows, ends: Array) -> None:
+        """Copy the rows at `places` [N], and those at `ends` [N] into other buffers."""
         count = len(places)
         for path, store in self._stores.items():
-            store.take(places, self.arrays[path][:count], self._words[path][:count])
+            if path in other.arrays:
+                store.take_pairs(places, self._words[path][:count], ends, other._words[path][:count])
+            else:
+                store.take(places, self._words[path][:count])
 
     def tree(self, *shape: int) -> Any:
         """Return the first rows, with the axes `shape` instead of one axis, as a tree."""

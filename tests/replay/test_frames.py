@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -58,7 +60,7 @@ def block(films: list[Film], horizon: int, kinds) -> np.ndarray:
 
 def taken(store: FrameStore | RowStore, places: np.ndarray) -> np.ndarray:
     target = STACK.empty(len(places))
-    store.take(places, target, target.reshape(len(places), -1).view("uint64"))
+    store.take(places, target.reshape(len(places), -1).view("uint64"))
     return target
 
 
@@ -153,7 +155,7 @@ def test_a_memory_restacks_frames(unit):
             shown[int(number)] = image.copy()
         memory.insert(arrays, "a", step)
     for _ in range(10):
-        batch = memory.draw(2, 0.0).batch
+        batch: Any = memory.draw(2, 0.0).batch
         trees = [batch.observation] + ([batch.next_observation] if isinstance(unit, Transitions) else [])
         for tree in trees:
             images = tree["image"].reshape(-1, 4, *FRAME)

@@ -41,7 +41,7 @@ def drawn_by_start(memory: ReplayMemory, num_draws: int = 40) -> dict[int, Any]:
     for _ in range(num_draws):
         batch: Any = memory.draw(1, 0.0).batch
         for i in range(batch.weight.shape[1]):
-            values = {name: np.array(getattr(batch, name)[0, :, i]) for name in FIELDS}
+            values: dict[str, Any] = {name: np.array(getattr(batch, name)[0, :, i]) for name in FIELDS}
             values["observation"] = batch.observation[0, :, i, 0].copy()
             values["state"] = None if batch.state is None else batch.state[0, i].copy()
             found[int(values["observation"][0])] = values
@@ -219,8 +219,8 @@ def test_prioritized_sequences_are_drawn_by_their_last_priority():
     for step in range(0, 40, 5):
         memory.insert(row(step, 5), "a", step)
     for _ in range(10):
-        drawn = memory.draw(1, 0.0)
-        memory.feedback(drawn, drawn.batch.observation[:, 0, :, 0] + 1)  # type: ignore[index]
+        drawn: Any = memory.draw(1, 0.0)
+        memory.feedback(drawn, drawn.batch.observation[:, 0, :, 0] + 1)
     batch: Any = memory.draw(1, 0.0).batch
     starts, counts = np.unique(batch.observation[0, 0, :, 0].astype(int), return_counts=True)
     priorities = np.arange(0, 38, 2) + 1
@@ -302,7 +302,7 @@ def test_a_policy_without_memory_has_no_state():
 
 def test_a_whole_episode_is_a_sequence_as_long_as_the_longest_one():
     memory = ReplayMemory(flow(Sequences(6), 100, batch=32), spec_of(4, 1, state=STATE), 0)
-    ends = {"terminated": [0, 0, 1, 0], "acting": [1, 1, 1, 0], "first": [1, 0, 0, 0]}
+    ends: dict[str, Any] = {"terminated": [0, 0, 1, 0], "acting": [1, 1, 1, 0], "first": [1, 0, 0, 0]}
     memory.insert(row(0, 4, **ends), "a", 0)
     memory.insert(row(4, 4, first=[1]), "a", 4)
     episode = drawn_by_start(memory)[0]
