@@ -136,7 +136,10 @@ class _Subject:
             assert not isinstance(flow.unit, Sequences)
             shape, policy = (GRADIENT_STEPS, LANES), self.policy(self.trainer().parameters())
             before, after = self.observations(*shape, seed=seed), self.observations(*shape, seed=seed + 100)
-            return record_transitions(policy, before, after, rng, flow.unit.gamma**flow.unit.n_step)
+            batch = record_transitions(policy, before, after, rng, flow.unit.gamma**flow.unit.n_step)
+            if flow.keeps_new:
+                batch.new = map_tree(lambda array: array.reshape(-1, *array.shape[2:]), before)
+            return batch
         spec = self.config.decision_spec(self.observation, self.action).get("state")
         policy = self.policy(self.trainer().parameters())
         state = spec if isinstance(spec, ArraySpec) else None

@@ -276,3 +276,17 @@ def test_blocks_can_be_in_files(tmp_path):
 def test_a_batch_that_cannot_be_shared_is_refused():
     with pytest.raises(ValueError, match="multiple of the 3 trainers"):
         ReplayMemory(flow(100, batch=8), spec_of(4, 1), 0, num_shards=3)
+
+
+def test_a_batch_has_the_observations_of_new_decisions_if_they_are_kept():
+    spec = spec_of(4, 1)
+    memory = ReplayMemory(flow(8, keeps_new=True), spec, 0)
+    blocks = list(chain_of([1.0] * 12, 4, {5: "terminated"}))
+    seen = []
+    for arrays, step in blocks:
+        memory.insert(arrays, "a", step)
+        if step:
+            seen.append(batch_of(memory, 0).new[:, 0].tolist())
+    assert seen == [[0, 1, 2, 3, 4, 5, 7], [8, 9, 10, 11]], "no decision was made in row 6"
+    assert batch_of(memory, 1).new.shape == (0, 2)
+    assert batch_of(ReplayMemory(flow(8), spec, 0), 0).new is None

@@ -13,6 +13,7 @@ from srl.algorithms.dqn.config import DQNConfig, branch_sizes
 from srl.algorithms.dqn.network import CustomBody, DenseBody, DuelingHeads, Heads, QNetwork
 from srl.algorithms.dqn.noisy import NoisyLinear
 from srl.algorithms.dqn.returns import CategoricalReturn, MeanReturn, QuantileReturn, ReturnModel
+from srl.algorithms.offpolicy.normalization import normalized
 from srl.api.spaces import Space
 from srl.networks.build import build_network, distribution_for
 from srl.networks.encoders.build import build_encoder
@@ -20,6 +21,7 @@ from srl.networks.encoders.entities import EntityEncoder
 from srl.networks.encoders.images import Convolutions, ImageEncoder, WideLinear
 from srl.networks.parameters import FlatParameters, orthogonal_layers
 from srl.networks.spaces.actions import split_mask
+from srl.networks.wrappers import NormalizedActorCritic, ObservationNormalizer
 
 HIDDEN_GAIN = math.sqrt(2.0)
 OUTPUT_GAIN = 0.1  # returns of untrained networks are near 0
@@ -35,6 +37,9 @@ def build_q_network(observation: Space, action: Space, config: DQNConfig, seed: 
         custom = build_network(seen, action, distribution_for(action, config), config, seed)
         FlatParameters(custom, gradients=False)  # ValueError if it has parameters that cannot be sent
         custom.requires_grad_(True)
+        if config.normalize_observation:  # but not integers, which a custom network may treat as categories
+            normalizer = ObservationNormalizer(seen, config.observation_clip, integers=False)
+            custom = NormalizedActorCritic(custom, normalizer, None)
         body: nn.Module = CustomBody(custom)
     else:
         with torch.random.fork_rng(devices=[]):
@@ -60,6 +65,7 @@ def _body(observation: Space, nvec: tuple[int, ...], num_atoms: int, config: DQN
         if isinstance(encoder, ImageEncoder):  # its dense layer becomes the hidden one, which may be noisy or doubled
             hidden_sizes = (encoder.num_features,)
             encoder = Convolutions(encoder)
+    encoder = normalized(encoder, observation, config)
     sizes = [int(encoder.num_features), *hidden_sizes]  # type: ignore[arg-type]  # encoders have this attribute
     num_features, num_choices = sizes[-1], sum(nvec)
     if config.dueling:

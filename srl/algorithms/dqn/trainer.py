@@ -13,6 +13,7 @@ from srl.algorithms.dqn.network import QNetwork, best_choices
 from srl.algorithms.dqn.noisy import noisy_layers
 from srl.algorithms.dqn.passes import build_body_pass
 from srl.algorithms.offpolicy.learner import ModuleLearner
+from srl.algorithms.offpolicy.normalization import NewObservations
 from srl.algorithms.offpolicy.trainer import TransitionTrainer
 from srl.algorithms.training.devices import fetch, move
 from srl.api.dataflow import TransitionBatch
@@ -56,7 +57,8 @@ class DQNTrainer(TransitionTrainer):
     def __init__(self, config: DQNConfig, network: QNetwork, seed: int) -> None:
         super().__init__(config, seed)
         self._network = network
-        kept = {"counters": self.counters}
+        self.observations = NewObservations([network])
+        kept = {"counters": self.counters, **self.observations.state()}
         self.learner = ModuleLearner({NETWORK: network}, (NETWORK,), config.device, config.adam_eps, kept)
         self._prepare()
         self.explore(0.0, learning=False)

@@ -33,6 +33,11 @@ class OffPolicyConfig(NetworkOptions, AlgorithmConfig):
     """Exponent of the priorities: 0 draws uniformly."""
     priority_beta: float = 0.4
     """Exponent of the importance weights at the start of the run; it grows to 1."""
+    normalize_observation: bool = False
+    """Normalize numeric observations to mean 0 and standard deviation 1, using running statistics of all decisions, as
+    the on-policy algorithms do. Replay stores raw observations, so that old ones are normalized by the same numbers."""
+    observation_clip: float = 10.0
+    """Limit on normalized observations, in standard deviations from the mean."""
     learning_rate: float = 3e-4
     """Adam's learning rate at the start of the run."""
     learning_rate_schedule: Schedule = "constant"
@@ -52,6 +57,7 @@ class OffPolicyConfig(NetworkOptions, AlgorithmConfig):
         self._check_range("gamma", "priority_alpha", "priority_beta")
         self._check_counts("n_step", "batch_size", "replay_size")
         self._check_positive("updates_per_decision", "learning_rate", "max_grad_norm", "adam_eps")
+        self._check_positive("observation_clip")
         self._check_not_negative("learning_starts", "learning_rate_final")
         if self.replay_size < self.batch_size:
             raise ValueError(f"replay_size must be at least batch_size, {self.batch_size}; found {self.replay_size}")
@@ -65,6 +71,7 @@ class OffPolicyConfig(NetworkOptions, AlgorithmConfig):
             self.learning_starts,
             self.updates_per_decision,
             priorities,
+            keeps_new=self.normalize_observation,
         )
 
     def suggested_lanes(self) -> int:

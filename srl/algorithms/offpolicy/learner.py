@@ -59,6 +59,10 @@ class ModuleLearner:
         self._backup = {name: tensor.clone() for name, tensor in tensors.items()}
         self._parameters = self.flat[first].values
 
+    def networks(self) -> list[nn.Module]:
+        """Return all networks, including target networks."""
+        return [*self._modules.values(), *self.targets.values()]
+
     def back_up(self) -> None:
         for name, tensor in self._tensors.items():
             self._backup[name].copy_(tensor)

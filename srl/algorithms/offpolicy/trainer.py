@@ -13,6 +13,7 @@ from torch import Tensor
 from srl.algorithms.actor_critic import scheduled
 from srl.algorithms.offpolicy.config import OffPolicyConfig
 from srl.algorithms.offpolicy.learner import ModuleLearner
+from srl.algorithms.offpolicy.normalization import NewObservations
 from srl.algorithms.training.devices import fetch, move
 from srl.algorithms.training.ranks import NotFiniteError
 from srl.api.dataflow import TransitionBatch
@@ -36,6 +37,7 @@ class TransitionTrainer(Trainer):
     to know the progress of the run."""
 
     learner: ModuleLearner
+    observations: NewObservations | None = None
 
     def __init__(self, config: OffPolicyConfig, seed: int) -> None:
         self.config: Any = config
@@ -58,6 +60,10 @@ class TransitionTrainer(Trainer):
         new = torch.tensor([float(batch.num_decisions)], dtype=torch.float64)
         ranks.add(new)
         if batch.num_steps == 0:
+            try:
+                self._observe(batch)
+            except NotFiniteError:
+                return TrainResult(int(new), skipped=True)
             self.explore(progress, learning=self.num_steps > 0)  # a resumed run refills its replay with what it knows
             return TrainResult(int(new))
         config = self.config
@@ -67,6 +73,7 @@ class TransitionTrainer(Trainer):
         try:
             metrics, errors = self._gradient_steps(batch, rate)
             learner.check_finite()
+            self._observe(batch)
         except NotFiniteError:
             learner.roll_back()
             self.counters[1] = before
@@ -79,6 +86,11 @@ class TransitionTrainer(Trainer):
         self.explore(progress, learning=True)
         metrics |= {"learning_rate": rate, "gradient_steps": float(self.num_steps)}
         return TrainResult(int(new), metrics, priorities=errors)
+
+    def _observe(self, batch: Any) -> None:
+        """Add the new observations to the statistics, after the update: one that is skipped changes nothing."""
+        if self.observations is not None:
+            self.observations.fold(batch.new, self.learner.networks(), self.learner.ranks)
 
     def _gradient_steps(self, batch: TransitionBatch, rate: float) -> tuple[dict[str, float], Array]:
         found: list[dict[str, Tensor]] = []

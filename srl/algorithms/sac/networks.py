@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from srl.algorithms.offpolicy.normalization import normalized
 from srl.api.spaces import Discrete, Space
 from srl.networks.encoders.asymmetric import without
-from srl.networks.encoders.build import Encoder, build_encoder
+from srl.networks.encoders.build import build_encoder
 from srl.networks.encoders.entities import EntityEncoder
 from srl.networks.network import Network
 from srl.networks.options import STATE_LOG_STD
@@ -186,11 +187,11 @@ def build_critics(observation: Space, action: Space, config: ReplayActorCriticCo
         return Critics(encoder, StackedLayers(config.num_critics, sizes, config.activation, dropout, norm))
 
 
-def build_tower(seen: Space, config: ReplayActorCriticConfig, critic: bool) -> Encoder | EntityEncoder:
+def build_tower(seen: Space, config: ReplayActorCriticConfig, critic: bool) -> Any:
     """Build the encoder of the actor or of the critics. It ignores parts of an observation that are not in `seen`."""
-    if config.entities or config.scans:
-        return EntityEncoder(seen, config, critic=critic)
-    return build_encoder(seen, config.body)
+    is_structured = config.entities or config.scans
+    encoder = EntityEncoder(seen, config, critic=critic) if is_structured else build_encoder(seen, config.body)
+    return normalized(encoder, seen, config)
 
 
 def inner_actor(network: nn.Module) -> Actor:

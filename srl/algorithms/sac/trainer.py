@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from srl.algorithms.offpolicy.learner import ModuleLearner
+from srl.algorithms.offpolicy.normalization import NewObservations
 from srl.algorithms.offpolicy.trainer import Minibatch, TransitionTrainer
 from srl.algorithms.sac.config import ReplayActorCriticConfig, SACConfig
 from srl.algorithms.sac.losses import (
@@ -39,7 +40,9 @@ class ReplayActorCriticTrainer(TransitionTrainer):
         modules: dict[str, torch.nn.Module] = {ACTOR: self.network, CRITIC: self.critics, **self.other_modules()}
         targets = (ACTOR, CRITIC) if self.actor_has_target else (CRITIC,)
         self.explore(0.0, learning=config.learning_starts == 0)
-        self.learner = ModuleLearner(modules, targets, config.device, config.adam_eps, {"counters": self.counters})
+        self.observations = NewObservations(modules.values())
+        kept = {"counters": self.counters, **self.observations.state()}
+        self.learner = ModuleLearner(modules, targets, config.device, config.adam_eps, kept)
         self.generator = torch.Generator(self.learner.device)
         self.scaling = finite_scaling(action) if isinstance(action, Box) else None
 
@@ -118,12 +121,14 @@ class ReplayActorCriticTrainer(TransitionTrainer):
         return values.amin(0) if self.config.target_critics is None else values.mean(0)
 
     def actor_step(self, batch: Minibatch, learning_rate: float) -> dict[str, Tensor]:
+        learned = [parameter for parameter in self.critics.parameters() if parameter.requires_grad]
         self.critics.requires_grad_(False)
         try:
             loss, metrics = self.actor_loss(batch)
             loss.backward()  # type: ignore[no-untyped-call]
         finally:
-            self.critics.requires_grad_(True)
+            for parameter in learned:
+                parameter.requires_grad_(True)
         self.learner.descend(ACTOR, learning_rate, self.config.max_grad_norm)
         return {"actor_loss": loss.detach(), **metrics}
 
