@@ -163,23 +163,30 @@ class ReplayMemory:
         self._num_new += count
         return count
 
-    def draw(self, num_steps: int, progress: float) -> Drawn:
-        """Draw `num_steps` minibatches. `progress`, from 0 to 1, is that of the run."""
+    @property
+    def mass(self) -> float:
+        """Sum of all priorities, with their exponent; without priorities, the number of units that can be drawn."""
+        return float(self.num_drawable) if self._priorities is None else self._priorities.total
+
+    def draw(self, num_steps: int, progress: float, batch: int | None = None) -> Drawn:
+        """Draw `num_steps` minibatches, by default of the dataflow's size. `progress`, from 0 to 1, is that of the
+        run."""
         if num_steps and not self.num_drawable:
             raise ValueError(
                 "the replay memory is empty; insert blocks with decisions before drawing, for sequences with a burn-in "
                 "as many as it takes"
             )
-        count = num_steps * self._batch
+        batch = self._batch if batch is None else batch
+        count = num_steps * batch
         buffers = self._next_buffers(count)
         index, units, ring = buffers.index[:count], self._units, self._ring
         if self._priorities is None:
             units.draw(self._random, index)
         elif count:
-            self._priorities.draw(self._random, self._batch, progress, index, buffers.weight[:count])
+            self._priorities.draw(self._random, batch, progress, index, buffers.weight[:count])
         generations_of(index, units.per_slot, ring.generation, buffers.generation[:count])
-        units.expand(index, self._batch, buffers.data)
-        return self._drawn(buffers, num_steps)
+        units.expand(index, batch, buffers.data)
+        return self._drawn(buffers, num_steps, batch)
 
     def _next_buffers(self, count: int) -> _Buffers:
         self._turn = (self._turn + 1) % NUM_BUFFERS
@@ -188,12 +195,12 @@ class ReplayMemory:
             buffers = self._buffers[self._turn] = _Buffers(self._units, count)
         return buffers
 
-    def _drawn(self, buffers: _Buffers, num_steps: int) -> Drawn:
-        if num_steps not in buffers.views:
-            axes = (num_steps, self._batch)
+    def _drawn(self, buffers: _Buffers, num_steps: int, size: int) -> Drawn:
+        axes = (num_steps, size)
+        if axes not in buffers.views:
             batch = self._units.view(buffers.data, *axes, shaped(buffers.weight, *axes))
-            buffers.views[num_steps] = Drawn(batch, shaped(buffers.index, *axes), shaped(buffers.generation, *axes))
-        drawn = buffers.views[num_steps]
+            buffers.views[axes] = Drawn(batch, shaped(buffers.index, *axes), shaped(buffers.generation, *axes))
+        drawn = buffers.views[axes]
         drawn = replace(drawn, batch=replace(drawn.batch, num_decisions=self._num_new, new=self._take_new()))
         self._num_new = 0
         return drawn
@@ -255,4 +262,4 @@ class _Buffers:
         self.index, self.generation = np.zeros((2, num_units), np.int64)
         self.weight = np.ones(num_units, np.float32)
         self.data = units.new_buffers(num_units)
-        self.views: dict[int, Drawn] = {}  # by the number of gradient steps
+        self.views: dict[tuple[int, int], Drawn] = {}  # by the number of gradient steps and their size

@@ -69,6 +69,8 @@ class SequenceUnits(Units):
         return SequenceBuffers(self.ring, self._unit, num_units)
 
     def expand(self, units: Array, batch: int, buffers: SequenceBuffers) -> None:
+        if not len(units):
+            return
         ring, unit = self.ring, self._unit
         axes = (len(units) // batch, unit.rows + 1, batch * unit.num_agents)
         places, states = shaped(buffers.places, *axes), shaped(buffers.states, axes[0], axes[2])
