@@ -106,3 +106,13 @@ class AlgorithmConfig(ABC):
     def wants_global_state(self) -> bool:
         """Return whether environments with several agents should add their global state to observations."""
         return False
+
+    def wants_agent_ids(self) -> bool:
+        """Return whether environments with several agents should add each agent's number to its observation."""
+        return False
+
+    def for_agents(self, num_agents: int, aligned: bool) -> AlgorithmConfig:
+        """Return the config for the `num_agents` agents of a role, which are `aligned` if all of them act at every
+        step. An algorithm that learns from joint steps completes its dataflow here, and raises ValueError for agents
+        that take turns. Default: each agent is learned from by itself."""
+        return self

@@ -146,6 +146,10 @@ class LanesConfig(ABC):
         """Return the config with the state of the whole game in observations, for a centralized critic."""
         return self
 
+    def with_agent_ids(self) -> LanesConfig:
+        """Return the config with each agent's number in its observation, if there are several agents."""
+        return self
+
     def can_repeat_actions(self) -> bool:
         """Return whether one decision can last several steps of the environment."""
         return False

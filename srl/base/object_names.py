@@ -47,6 +47,8 @@ PARTS = {
     "ddpg": "srl.algorithms.sac.config:DDPGConfig",
     "dqn": "srl.algorithms.dqn.config:DQNConfig",
     "rainbow": "srl.algorithms.dqn.config:RainbowConfig",
+    "vdn": "srl.algorithms.qmix.config:VDNConfig",
+    "qmix": "srl.algorithms.qmix.config:QMIXConfig",
     # Environments
     "gymnasium": "srl.environments.adapters.gymnasium:GymnasiumConfig",
     "vector": "srl.environments.adapters.vector:VectorConfig",

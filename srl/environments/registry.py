@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from gymnasium.envs.registration import load_env_creator
 
 from srl.api.lanes import Lanes, LanesConfig
 from srl.base.object_names import name_of
+from srl.environments.adapters.agent_ids import with_agent_ids
 from srl.environments.adapters.gymnasium import GymnasiumConfig
 from srl.environments.adapters.vector import VectorConfig
 from srl.environments.factories import NamedConfig, check_options, locate, parameters_of
@@ -40,6 +41,9 @@ MAKE_OPTIONS = ("max_episode_steps", "render_mode")
 class LanesFunctionConfig(NamedConfig):
     """The name of a function that takes `num_copies` and returns lanes."""
 
+    agent_ids: bool = False
+    """Add each agent's number to its observation."""
+
     def build(self, num_copies: int) -> Lanes:
         lanes = locate(self.name)(num_copies=num_copies, **self.kwargs)
         if not isinstance(lanes, Lanes):
@@ -47,7 +51,10 @@ class LanesFunctionConfig(NamedConfig):
                 f"{self.name} takes num_copies, so it must return lanes, but returned {type(lanes).__name__}; derive "
                 "that class from srl.api.lanes.Lanes"
             )
-        return lanes
+        return with_agent_ids(lanes) if self.agent_ids else lanes
+
+    def with_agent_ids(self) -> LanesFunctionConfig:
+        return replace(self, agent_ids=True)
 
 
 def lanes_config(environment: str | Callable[..., Any], **kwargs: Any) -> LanesConfig:

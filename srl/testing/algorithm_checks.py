@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from srl.api.algorithm import AlgorithmConfig
-from srl.api.dataflow import Replay, Sequences, TransitionBatch
+from srl.api.dataflow import Replay, SequenceBatch, Sequences, TransitionBatch
 from srl.api.policy import Decision, Policy
 from srl.api.spaces import Discrete, MultiDiscrete, Space
 from srl.api.trainer import Trainer, TrainResult, Trajectory
@@ -47,14 +47,20 @@ def check_algorithm(config: AlgorithmConfig, observation: Space, action: Space, 
 
 
 def record_trajectory(
-    policy: Policy, observation: Tree, rng: np.random.Generator, state: ArraySpec | None = None
+    policy: Policy,
+    observation: Tree,
+    rng: np.random.Generator,
+    state: ArraySpec | None = None,
+    num_agents: int = 1,
 ) -> Trajectory:
     """Return the batch that an actor with this policy would record for observations [T+1, B, ...]. Rewards and episode
     ends are random. The last observation of an episode has its own row, without a decision; the next episode starts in
-    the following row. The initial state of a recurrent policy is random.
+    the following row. The initial state of a recurrent policy is random. The episodes of `num_agents` adjacent lanes
+    end at the same steps.
     """
     rows, lanes = next(leaf.shape[:2] for _, leaf in leaves(observation))
-    terminated, truncated = rng.random((2, rows, lanes)) < 0.05
+    ends = rng.random((2, rows, lanes // num_agents)) < 0.05
+    terminated, truncated = np.repeat(ends, num_agents, axis=2)
     ended = terminated | truncated
     acting, first = np.ones((rows, lanes), bool), np.zeros((rows, lanes), bool)
     acting[1:] = ~ended[:-1]
@@ -97,6 +103,40 @@ def record_transitions(
     )
 
 
+def record_sequences(
+    policy: Policy, observation: Tree, rng: np.random.Generator, unit: Sequences, state: ArraySpec | None = None
+) -> SequenceBatch:
+    """Return a batch of sequences that replay would draw for observations [K, R+1, B * agents, ...]. Rewards and ends
+    of episodes are random; those of the agents of one copy coincide. Some lanes are not remembered to their end: their
+    last rows are not valid, and the last action before them is truncated."""
+    steps, _, lanes = next(leaf.shape[:3] for _, leaf in leaves(observation))
+    found = [
+        record_trajectory(policy, map_tree(lambda array, k=k: array[k], observation), rng, state, unit.num_agents)
+        for k in range(steps)
+    ]
+    for batch in found:
+        short = np.repeat(rng.random(lanes // unit.num_agents) < 0.2, unit.num_agents)
+        batch.acting[-2:, short] = batch.first[-2:, short] = False
+        batch.truncated[-3, short] |= batch.acting[-3, short] & ~batch.terminated[-3, short]
+        batch.terminated[-2:, short] = batch.truncated[-2:, short] = False
+        batch.version[-1, short] = -1  # marks what is not valid
+
+    def stacked(name: str) -> Any:
+        parts = [getattr(batch, name) for batch in found]
+        return map_tree(lambda *arrays: np.stack(arrays), parts[0], *parts[1:])
+
+    rewards_and_flags = (stacked(name) for name in ("reward", "terminated", "truncated", "acting", "first"))
+    rest: Any = (
+        *rewards_and_flags,
+        stacked("version") >= 0,
+        None if state is None else stacked("state")[:, 0],
+        np.ones((steps, lanes // unit.num_agents), np.float32),
+        int(stacked("acting")[:, :-1].sum()),
+        unit.burn_in,
+    )
+    return SequenceBatch(observation, stacked("decision"), *rest)
+
+
 @dataclass(frozen=True)
 class _Subject:
     """The algorithm under test and the data to test it with."""
@@ -124,25 +164,23 @@ class _Subject:
         reshaped: Tree = map_tree(lambda array: array.reshape(*shape, *array.shape[1:]), flat)
         return reshaped
 
-    @property
-    def replays_sequences(self) -> bool:
-        flow = self.config.dataflow()
-        return isinstance(flow, Replay) and isinstance(flow.unit, Sequences)
-
-    def batch(self, seed: int) -> Trajectory | TransitionBatch:
+    def batch(self, seed: int) -> Trajectory | TransitionBatch | SequenceBatch:
         """Return a batch of the kind that the algorithm's dataflow provides."""
         flow, rng = self.config.dataflow(), np.random.default_rng(seed)
+        spec = self.config.decision_spec(self.observation, self.action).get("state")
+        state = spec if isinstance(spec, ArraySpec) else None
+        policy = self.policy(self.trainer().parameters())
         if isinstance(flow, Replay):
-            assert not isinstance(flow.unit, Sequences)
-            shape, policy = (GRADIENT_STEPS, LANES), self.policy(self.trainer().parameters())
+            if isinstance(flow.unit, Sequences):
+                unit = flow.unit
+                seen = self.observations(GRADIENT_STEPS, unit.rows + 1, LANES * unit.num_agents, seed=seed)
+                return record_sequences(policy, seen, rng, unit, state)
+            shape = GRADIENT_STEPS, LANES
             before, after = self.observations(*shape, seed=seed), self.observations(*shape, seed=seed + 100)
             batch = record_transitions(policy, before, after, rng, flow.unit.gamma**flow.unit.n_step)
             if flow.keeps_new:
                 batch.new = map_tree(lambda array: array.reshape(-1, *array.shape[2:]), before)
             return batch
-        spec = self.config.decision_spec(self.observation, self.action).get("state")
-        policy = self.policy(self.trainer().parameters())
-        state = spec if isinstance(spec, ArraySpec) else None
         return record_trajectory(policy, self.observations(ROWS, LANES, seed=seed), rng, state)
 
 
@@ -247,8 +285,6 @@ def _check_trainer(subject: _Subject, findings: Findings) -> None:
     if not np.array_equal(np.asarray(state.get("parameters", ())), parameters):
         fix = "return the vector of `parameters` in `state` under this name: a checkpoint contains only the state"
         findings.error("`state` to contain `parameters`", str(sorted(state)), fix)
-    if subject.replays_sequences:
-        return  # random data has no sequences
     if not findings.have_errors:
         _check_step(subject, findings, trainer)
     if not findings.have_errors:
@@ -310,19 +346,23 @@ def _check_data(subject: _Subject, findings: Findings) -> None:
     if not np.array_equal(_after(subject, batches, overwrite=True), expected):
         fix = "copy the arrays that you keep: they are reused as soon as `step` returns"
         findings.error("updates that do not depend on the arrays of earlier batches", "other parameters", fix)
-    if isinstance(batches[0], Trajectory):
+    if not isinstance(batches[0], TransitionBatch):
         changed = copy.deepcopy(batches)
         for batch in changed:
-            assert isinstance(batch, Trajectory)
+            assert not isinstance(batch, TransitionBatch)
             batch.reward[~batch.acting] = 100.0
-            batch.reward[-1] = 100.0
+            batch.reward[..., -1, :] = 100.0
         if not np.allclose(_after(subject, changed), expected, rtol=1e-4, atol=1e-6):
             fix = "learn from the rows where `acting` is true; row T only bootstraps (srl.algorithms.returns.gae "
             fix += "does both)"
             findings.error("rewards of rows without a decision to have no effect", "other parameters", fix)
     broken = copy.deepcopy(batches[0])
-    acting = broken.acting[:-1] if isinstance(broken, Trajectory) else np.ones_like(broken.reward, bool)
-    broken.reward[tuple(np.argwhere(acting)[0])] = np.nan
+    learned = np.ones_like(broken.reward, bool) if isinstance(broken, TransitionBatch) else broken.acting.copy()
+    if not isinstance(broken, TransitionBatch):
+        learned[..., -1, :] = False
+    if isinstance(broken, SequenceBatch):
+        learned[:, : broken.burn_in] = False
+    broken.reward[tuple(np.argwhere(learned)[0])] = np.nan
     trainer = subject.trainer()
     before = trainer.parameters().copy()
     with np.errstate(all="ignore"):
@@ -333,7 +373,9 @@ def _check_data(subject: _Subject, findings: Findings) -> None:
         findings.error("an update with a reward of NaN to be skipped", "it changed the parameters", fix)
 
 
-def _after(subject: _Subject, batches: list[Trajectory | TransitionBatch], overwrite: bool = False) -> Array:
+def _after(
+    subject: _Subject, batches: list[Trajectory | TransitionBatch | SequenceBatch], overwrite: bool = False
+) -> Array:
     """Return a new trainer's parameters after these batches. With `overwrite`, each batch's arrays are overwritten
     after its step."""
     trainer = subject.trainer()

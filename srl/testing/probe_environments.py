@@ -12,7 +12,7 @@ from srl.base.tree import Array
 from srl.environments.adapters.masks import OBSERVATION
 
 if TYPE_CHECKING:
-    from srl.testing.probe_games import TurnBonus
+    from srl.testing.probe_games import TurnBonus, TwoStep
 
 Step = tuple[Array, float, bool, bool, dict[str, Any]]
 
@@ -199,3 +199,10 @@ def turn_bonus(**kwargs: Any) -> TurnBonus:
     from srl.testing.probe_games import TurnBonus
 
     return TurnBonus(**kwargs)
+
+
+def two_step(**kwargs: Any) -> TwoStep:
+    """Build the two-step game of two agents. It needs the extra `pettingzoo`."""
+    from srl.testing.probe_games import TwoStep
+
+    return TwoStep(**kwargs)

@@ -16,7 +16,7 @@ from srl.algorithms.offpolicy.learner import ModuleLearner
 from srl.algorithms.offpolicy.normalization import NewObservations
 from srl.algorithms.training.devices import fetch, move
 from srl.algorithms.training.ranks import NotFiniteError
-from srl.api.dataflow import TransitionBatch
+from srl.api.dataflow import SequenceBatch, TransitionBatch
 from srl.api.trainer import Trainer, TrainerGroup, TrainResult
 from srl.base.tree import Array, map_tree
 
@@ -55,7 +55,7 @@ class TransitionTrainer(Trainer):
         """Number of gradient steps so far."""
         return int(self.counters[1])
 
-    def step(self, batch: TransitionBatch, progress: float) -> TrainResult:
+    def step(self, batch: TransitionBatch | SequenceBatch, progress: float) -> TrainResult:
         learner, ranks = self.learner, self.learner.ranks
         new = torch.tensor([float(batch.num_decisions)], dtype=torch.float64)
         ranks.add(new)
@@ -92,7 +92,7 @@ class TransitionTrainer(Trainer):
         if self.observations is not None:
             self.observations.fold(batch.new, self.learner.networks(), self.learner.ranks)
 
-    def _gradient_steps(self, batch: TransitionBatch, rate: float) -> tuple[dict[str, float], Array]:
+    def _gradient_steps(self, batch: Any, rate: float) -> tuple[dict[str, float], Array]:
         found: list[dict[str, Tensor]] = []
         errors = np.empty_like(batch.weight)
         device = self.learner.device

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from srl.api.control import OptionValue
 from srl.api.lanes import Lanes, LanesConfig, TimeStep
-from srl.base.state import State
-from srl.base.tree import Array, Tree
+from srl.base.tree import Tree
+from srl.environments.adapters.wrapped_lanes import WrappedLanes
 
 
 @dataclass(frozen=True)
@@ -33,35 +32,20 @@ class TeamRewardConfig(LanesConfig):
         return TeamRewardLanes(self.inner.build_rendered(), self.groups)
 
 
-class TeamRewardLanes(Lanes):
+class TeamRewardLanes(WrappedLanes):
     def __init__(self, inner: Lanes, groups: tuple[tuple[int, ...], ...]) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._groups = groups
         self.spec = inner.spec
 
     def reset(self, seed: int) -> tuple[TimeStep, ...]:
-        return self._inner.reset(seed)
+        return self.inner.reset(seed)
 
     def step(self, actions: tuple[Tree, ...]) -> tuple[TimeStep, ...]:
-        time_steps = self._inner.step(actions)
+        time_steps = self.inner.step(actions)
         for members in self._groups:
             rewards = np.concatenate([time_steps[team].reward.reshape(-1, self.spec.num_copies) for team in members])
             mean = rewards.mean(0)  # [copies]
             for team in members:
                 time_steps[team].reward = np.tile(mean, len(self.spec.teams[team].agents))
         return time_steps
-
-    def set_option(self, name: str, value: OptionValue) -> None:
-        self._inner.set_option(name, value)
-
-    def state(self) -> State:
-        return self._inner.state()
-
-    def restore(self, state: State) -> None:
-        self._inner.restore(state)
-
-    def render(self) -> Array:
-        return self._inner.render()
-
-    def close(self) -> None:
-        self._inner.close()

@@ -14,6 +14,7 @@ from typing import Any
 
 from srl.api.lanes import Lanes
 from srl.base.errors import nearest
+from srl.environments.adapters.agent_ids import with_agent_ids
 from srl.environments.adapters.masks import MASK_KEY
 from srl.environments.factories import NamedConfig, locate
 from srl.environments.pettingzoo.aec import TurnGame
@@ -41,19 +42,24 @@ class PettingZooConfig(NamedConfig):
     mask_key: str = MASK_KEY
     log_info: tuple[str, ...] = ()
     """Scalars in the last infos of episodes that are statistics of them, in addition to `is_success`."""
+    agent_ids: bool = False
+    """Add each agent's number to its observation."""
 
     def named_code(self) -> tuple[str, ...]:
         path = self.name.removeprefix(PREFIX).removeprefix("pettingzoo.")
         return () if OWN_GAME.fullmatch(path) else (self.name,)
 
     def build(self, num_copies: int) -> Lanes:
-        return lanes_of(self.name, self.make, num_copies, self.mask_key, self.log_info)
+        return self._numbered(lanes_of(self.name, self.make, num_copies, self.mask_key, self.log_info))
 
-    def build_rendered(self) -> PettingZooLanes:
+    def _numbered(self, lanes: Lanes) -> Lanes:
+        return with_agent_ids(lanes) if self.agent_ids else lanes
+
+    def build_rendered(self) -> Lanes:
         """Make one copy that renders frames."""
         rendered = replace(self, kwargs={**self.kwargs, "render_mode": "rgb_array"})
         try:
-            return lanes_of(self.name, rendered.make, 1, self.mask_key)
+            return self._numbered(lanes_of(self.name, rendered.make, 1, self.mask_key))
         except TypeError as error:
             raise ValueError(f"{self.name} cannot be recorded with render_mode='rgb_array': {error}") from error
 
@@ -87,6 +93,9 @@ class PettingZooConfig(NamedConfig):
     def with_global_state(self) -> PettingZooConfig:
         """Return the same config with ``state=True``, unless its options already set `state`."""
         return self if STATE in self.kwargs else replace(self, kwargs={**self.kwargs, STATE: True})
+
+    def with_agent_ids(self) -> PettingZooConfig:
+        return replace(self, agent_ids=True)
 
 
 def lanes_of(

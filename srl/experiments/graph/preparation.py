@@ -94,7 +94,9 @@ def environment_for(env: str | Callable[..., Any], options: TrainOptions) -> Lan
         environment = environment.with_mask_key(mask_key)
     environment = environment.with_log_info(options.run.log_info)
     environment = environment.with_images(options.run.image_size, options.run.grayscale)
-    return environment.with_global_state() if options.algorithm.wants_global_state() else environment
+    if options.algorithm.wants_global_state():
+        environment = environment.with_global_state()
+    return environment.with_agent_ids() if options.algorithm.wants_agent_ids() else environment
 
 
 def completed(environment: LanesConfig, spec: LaneSpec, options: TrainOptions) -> LanesConfig:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from srl.api.algorithm import AlgorithmConfig
 from srl.api.block import BlockSpec
 from srl.api.dataflow import Replay
 from srl.api.experiment import Experiment, Resources, RestartRule, WorkerGroup
@@ -129,9 +130,11 @@ class _GraphBuilder:
         """Add the policy for these teams, with its policy workers and its trainers or, if frozen, its publisher."""
         workers, spec = self._options.workers, self._spec
         team = spec.teams[teams[0]]
+        aligned = all(spec.teams[index].aligned for index in teams)
+        if own.frozen is None:
+            own = replace(own, algorithm=_for_agents(own, self._num_agents(teams), aligned))
         _check(own, team, here=workers.scheduler not in CLUSTERS)
         policy, on_cpu = own.policy, own.algorithm.on_cpu()
-        aligned = all(spec.teams[index].aligned for index in teams)
         samples = self._samples(own, team, aligned, self._num_agents(teams))
         flow = own.algorithm.dataflow()
         if own.frozen is None and isinstance(flow, Replay) and workers.scheduler not in CLUSTERS:
@@ -279,6 +282,14 @@ def pool_of(options: TrainOptions) -> PoolConfig | None:
     if agents.self_play == "none":
         return None
     return PoolConfig(agents.self_play, agents.self_play_share, agents.self_play_every, agents.self_play_versions)
+
+
+def _for_agents(role: RoleOptions, num_agents: int, aligned: bool) -> AlgorithmConfig:
+    """Return the algorithm for the agents of a role."""
+    try:
+        return role.algorithm.for_agents(num_agents, aligned)
+    except ValueError as error:
+        raise ValueError(f"role {role.agents}={role.policy}: {error}") from error
 
 
 def _check(role: RoleOptions, team: TeamSpec, here: bool) -> None:

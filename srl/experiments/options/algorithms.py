@@ -13,6 +13,7 @@ from srl.algorithms.impala import ImpalaConfig
 from srl.algorithms.mappo import IPPOConfig, MAPPOConfig
 from srl.algorithms.ppg import PPGConfig
 from srl.algorithms.ppo.config import PPOConfig
+from srl.algorithms.qmix.config import QMIXConfig, VDNConfig
 from srl.algorithms.sac.config import DDPGConfig, SACConfig, TD3Config
 from srl.api.algorithm import AlgorithmConfig
 from srl.base.errors import nearest
@@ -32,6 +33,8 @@ BUILT_IN: dict[str, type[AlgorithmConfig]] = {
     "sac": SACConfig,
     "td3": TD3Config,
     "ddpg": DDPGConfig,
+    "vdn": VDNConfig,
+    "qmix": QMIXConfig,
 }
 ALGORITHMS = tuple(BUILT_IN)
 PURPOSES = {
@@ -46,6 +49,8 @@ PURPOSES = {
     "sac": "real-valued actions and expensive steps: learns from a memory of past steps",
     "td3": "as sac, with a deterministic policy",
     "ddpg": "a simple baseline of td3",
+    "vdn": "a team of agents with choices and expensive steps: learns the sum of the agents' Q values from replay",
+    "qmix": "as vdn, with a network that mixes the agents' Q values, given the state of the whole game",
 }
 
 
