@@ -25,6 +25,7 @@ from srl.workers.role import assign_teams
 SIZES = ("lanes", "horizon", "batch")
 ALGO, ENV = "algo", "env"
 FAMILIES = {"ppo": "ppo", "ippo": "ppo", "mappo": "ppo", "dqn": "dqn", "sac": "sac", "td3": "td3", "ddpg": "td3"}
+FAMILIES |= {"vdn": "qmix", "qmix": "qmix"}
 """Algorithm -> field of a recipe with settings for its update."""
 
 

@@ -36,6 +36,32 @@ SPREAD = Recipe(
         Setting("algo.num_minibatches", 4, "more gradient steps than Yu et al., with a tenth of their copies"),
         Setting("algo.learning_rate", 5e-4, "as in Papoudakis et al. 2021"),
     ),
+    qmix=(
+        Setting("lanes", 8, "new parameters after 8 episodes of all agents"),
+        Setting("horizon", 26, "an episode of 25 steps and the row that ends it"),
+        Setting("algo.chunk", 26, "whole episodes"),
+        Setting("algo.updates_per_decision", 0.02, "about three gradient steps for two episodes"),
+        Setting("algo.target_update", 1, "targets follow slowly, at every gradient step"),
+        Setting("algo.tau", 0.01, "share of such a step"),
+    ),
+)
+
+TWO_STEP = Recipe(
+    "two-step",
+    "the two-step game of Rashid et al. 2018, whose values VDN cannot represent",
+    ("srl.testing.probe_environments:two_step",),
+    qmix=(
+        Setting("lanes", 8, "games at once"),
+        Setting("horizon", 6, "two episodes of two steps and the row that ends them"),
+        Setting("algo.memory", "none", "the observation is the whole state"),
+        Setting("algo.chunk", 3, "whole episodes"),
+        Setting("algo.gamma", 1.0, "the return is the payoff"),
+        Setting("algo.epsilon_final", 1.0, "all states and actions are explored equally, as in the paper"),
+        Setting("algo.learning_starts", 500, "a short run"),
+        Setting("algo.updates_per_decision", 0.06, "a short run"),
+        Setting("algo.learning_rate", 5e-3, "a short run"),
+        Setting("algo.target_update", 20, "a short run"),
+    ),
 )
 
 PAPER_BATCH = 640_000
@@ -119,4 +145,4 @@ HIDE_AND_SEEK = (
     _paper("hide-and-seek", "network and hyperparameters of Baker et al. 2019", ("hide-and-seek/*",)),
 )
 
-MULTI_AGENT = (*HIDE_AND_SEEK, BOARD_GAMES, SPREAD)
+MULTI_AGENT = (*HIDE_AND_SEEK, BOARD_GAMES, SPREAD, TWO_STEP)

@@ -42,6 +42,7 @@ class Recipe:
     dqn: tuple[Setting, ...] = ()  # settings for DQN; its extensions have their own defaults
     sac: tuple[Setting, ...] = ()
     td3: tuple[Setting, ...] = ()  # settings for TD3 and DDPG
+    qmix: tuple[Setting, ...] = ()  # settings for VDN and QMIX
     cores: int = 0
     """Number of cores that the batch is meant for. Machines with fewer use a smaller batch, unless `--scale` is given.
     0: the same batch everywhere."""
@@ -57,5 +58,6 @@ class Recipe:
             ("dqn", self.dqn),
             ("sac", self.sac),
             ("td3 and ddpg", self.td3),
+            ("vdn and qmix", self.qmix),
         )
         return [(scope, settings) for scope, settings in found if settings]
