@@ -22,7 +22,7 @@ from srl.testing.algorithm_checks import check_algorithm
 SEEN = Dict({"observation": Box((3,)), "agent_id": Discrete(2)})
 STATED = Dict({**SEEN.items, "state": Box((4,))})
 MASKED = Dict({**STATED.items, "action_mask": Box((3,), "int8", 0, 1)})
-SMALL: dict[str, Any] = {"hidden_sizes": (6,), "memory_size": 5, "num_agents": 2, "chunk": 8, "device": "cpu"}
+SMALL: dict[str, Any] = {"hidden_sizes": (6,), "memory_size": 5, "num_agents": 2, "chunk": 4, "device": "cpu"}
 KINDS: dict[str, tuple[VDNConfig, Space, Space]] = {
     "vdn": (VDNConfig(**SMALL), SEEN, Discrete(3)),
     "vdn without memory": (VDNConfig(**SMALL, memory="none", n_step=3, joint_reward="sum"), Box((3,)), Discrete(3)),
