@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from srl.experiments.session.run import Run as Run
     from srl.experiments.session.run import RunFailed as RunFailed
     from srl.experiments.sweeps.sweep import sweep as sweep
+    from srl.results.collect import collect as collect
     from srl.results.compare import compare as compare
     from srl.results.evaluate import evaluate as evaluate
     from srl.results.export import export as export
@@ -47,7 +48,10 @@ _NAMES = {
     "srl.experiments.session.launch": "resume train",
     "srl.experiments.session.run": "Run RunFailed",
     "srl.experiments.sweeps.sweep": "sweep",
-    **{f"srl.results.{name}": name for name in ("compare", "evaluate", "export", "league", "load", "plot", "record")},
+    **{
+        f"srl.results.{name}": name
+        for name in ("collect", "compare", "evaluate", "export", "league", "load", "plot", "record")
+    },
     "srl.results.runs": "load_run",
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}

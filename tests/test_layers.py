@@ -27,7 +27,8 @@ MAY_IMPORT = {
     "replay": FOUNDATION,
     "streams": FOUNDATION | {"transports"},
     "parameters": FOUNDATION | {"transports"},
-    "workers": DATA_PLANE | {"replay"},
+    "datasets": FOUNDATION | {"environments"},
+    "workers": DATA_PLANE | {"replay", "datasets"},
     "schedulers": DATA_PLANE | {"workers"},
     "controller": FOUNDATION | {"transports", "names"},
     "networks": FOUNDATION,
@@ -39,8 +40,8 @@ MAY_IMPORT = {
     "testing": DATA_PLANE | {"environments", "workers"},
     "callbacks": FOUNDATION,
     # terminal: the live view of srl.train(verbose=True)
-    "experiments": RUNTIME | LEARNING | {"callbacks", "replay", "storage", "terminal"},
-    "results": FOUNDATION | LEARNING | {"workers", "storage", "experiments", "terminal"},
+    "experiments": RUNTIME | LEARNING | {"callbacks", "datasets", "replay", "storage", "terminal"},
+    "results": FOUNDATION | LEARNING | {"datasets", "workers", "storage", "experiments", "terminal"},
     "bench": RUNTIME | LEARNING | {"experiments", "testing"},
     "checks": FOUNDATION | {"controller", "environments", "storage", "experiments", "results", "testing"},
     "cli": RUNTIME | LEARNING | {"storage", "experiments", "results", "bench", "checks", "terminal", "testing"},
@@ -49,7 +50,7 @@ MAY_IMPORT = {
 # Sub-packages (and some modules) of a package, from left to right: each may import those on its left. Modules that are
 # not listed are free.
 ROOMS = {
-    "algorithms": "returns training torch_policy actor_critic ppo ppg a2c impala mappo offpolicy dqn sac qmix",
+    "algorithms": "returns training torch_policy actor_critic ppo ppg a2c impala mappo offpolicy dqn sac offline qmix",
     "environments": "failures factories spaces conversion adapters mujoco pettingzoo hide_and_seek registry",
     "environments/hide_and_seek": "options variants physics perception rules rendering lanes",
     "experiments": "options recipes graph session sweeps",

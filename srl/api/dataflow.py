@@ -69,6 +69,7 @@ class Replay:
     updates_per_decision: float = 1.0  # gradient steps per collected decision
     priorities: Priorities | None = None  # None: uniform draws
     keeps_new: bool = False  # whether batches also carry the new trajectories, for statistics of observations
+    only_recorded: bool = False  # whether the memory must hold recorded data, which no actor adds to
 
 
 Dataflow: TypeAlias = Union[OnPolicy, Replay]

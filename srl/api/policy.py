@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
+from srl.api.spaces import Space
 from srl.base.state import NotResumable, State
 from srl.base.tree import Array, Tree
 
@@ -39,3 +40,18 @@ class Policy(ABC):
     def restore(self, state: State) -> None:
         """Continue from a state that `state` returned."""
         raise NotResumable(f"{type(self).__name__} has no `state` and `restore`")
+
+
+Expert: TypeAlias = Callable[[Tree], Tree]
+"""What an expert would do: observations [B, ...] -> actions [B, ...], both as a policy has them."""
+
+
+class ExpertConfig(ABC):
+    """Description of an expert, as plain data: a frozen dataclass."""
+
+    @abstractmethod
+    def check(self, observation: Space, action: Space) -> None:
+        """Raise ValueError if the expert does not fit these spaces."""
+
+    @abstractmethod
+    def build(self) -> Expert: ...

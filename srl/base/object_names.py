@@ -49,6 +49,11 @@ PARTS = {
     "rainbow": "srl.algorithms.dqn.config:RainbowConfig",
     "vdn": "srl.algorithms.qmix.config:VDNConfig",
     "qmix": "srl.algorithms.qmix.config:QMIXConfig",
+    "bc": "srl.algorithms.offline.config:BCConfig",
+    "dagger": "srl.algorithms.offline.config:DAggerConfig",
+    "iql": "srl.algorithms.offline.config:IQLConfig",
+    "td3bc": "srl.algorithms.offline.config:TD3BCConfig",
+    "saved-expert": "srl.storage.saved_policies:SavedExpert",
     # Environments
     "gymnasium": "srl.environments.adapters.gymnasium:GymnasiumConfig",
     "vector": "srl.environments.adapters.vector:VectorConfig",

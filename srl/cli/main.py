@@ -16,7 +16,7 @@ from srl.base.process import recorded_stop_requests
 
 GROUPS = {
     "Train": ("train", "sweep", "resume", "submit", "attach"),
-    "Use trained policies": ("eval", "compare", "plot", "episodes", "record", "export", "league"),
+    "Use trained policies": ("eval", "compare", "plot", "episodes", "record", "collect", "export", "league"),
     "Watch and control runs": ("ps", "logs", "scale", "change", "stop", "agent"),
     "Check and measure": ("doctor", "check-env", "check-algo", "verify", "chaos", "bench"),
     "Help": ("help", "recipes"),
@@ -25,6 +25,7 @@ CLASSES = {
     "train": ("Train", "Resume", "Submit", "Attach"),
     "sweep": ("Sweep",),
     "results": ("Eval", "Compare", "Plot", "Episodes", "Record", "Export", "League"),
+    "datasets": ("Collect",),
     "control": ("Ps", "Logs", "Scale", "Change", "Stop"),
     "cluster": ("Agent", "Chaos"),
     "checks": ("Doctor", "CheckEnv", "CheckAlgo", "Verify", "Bench"),

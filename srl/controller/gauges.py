@@ -240,7 +240,8 @@ class Gauges:
             found = diagnose(status)
             self._diagnosis = found if any(found) else self._diagnosis  # keep the last one after workers have ended
         bottleneck, advice = self._diagnosis
-        if self.first_update is None and state == "running" and (batch := self._settings.batch):
+        settings = self._settings
+        if self.first_update is None and state == "running" and (batch := settings.batch) and settings.lanes:
             bottleneck = first_batch(status, batch)
         return msgspec.structs.replace(status, bottleneck=bottleneck, advice=advice)
 

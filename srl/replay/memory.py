@@ -168,6 +168,10 @@ class ReplayMemory:
         """Sum of all priorities, with their exponent; without priorities, the number of units that can be drawn."""
         return float(self.num_drawable) if self._priorities is None else self._priorities.total
 
+    def reseed(self, seed: int) -> None:
+        """Let the next draws depend on `seed` only, and on what the memory holds."""
+        self._random[0] = derive(seed, "replay")
+
     def draw(self, num_steps: int, progress: float, batch: int | None = None) -> Drawn:
         """Draw `num_steps` minibatches, by default of the dataflow's size. `progress`, from 0 to 1, is that of the
         run."""

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from srl.api.algorithm import AlgorithmConfig
+from srl.api.policy import Expert, ExpertConfig
 from srl.api.spaces import Space
 from srl.base.config import TrustCode, from_file
 from srl.base.errors import did_you_mean, nearest
-from srl.base.tree import Array
+from srl.base.tree import Array, Tree, leaves
 from srl.storage import ROOT, checkpoints, run_directory
 from srl.storage.run_directory import RunDirectory
 
@@ -100,3 +101,39 @@ def _find_policy(source: Path, policy: str, or_only: bool) -> tuple[str, Mapping
     if parameters is None or parameters.ndim != 1 or parameters.dtype != np.float32:
         raise checkpoints.CheckpointError(f"{source} has no parameters of the policy {name!r}")
     return name, described[name], parameters, metadata["policies"][name]
+
+
+@dataclass(frozen=True)
+class SavedExpert(ExpertConfig):
+    """A policy of a checkpoint as an expert; it takes its most likely actions."""
+
+    checkpoint: str
+    policy: str
+    algorithm: AlgorithmConfig
+    observation: Space
+    action: Space
+
+    @classmethod
+    def read(cls, checkpoint: Path, trust_code: TrustCode = False) -> SavedExpert:
+        """Read the only policy of a checkpoint."""
+        saved = read_policy(checkpoint, trust_code=trust_code)
+        return cls(str(checkpoint), saved.name, saved.algorithm.on_cpu(), saved.observation, saved.action)
+
+    def check(self, observation: Space, action: Space) -> None:
+        for name, known, space in (("observation", self.observation, observation), ("action", self.action, action)):
+            if known != space:
+                raise ValueError(
+                    f"the expert in {self.checkpoint} has another {name} space, {known}; the environment has {space}"
+                )
+        if "state" in self.algorithm.decision_spec(observation, action):
+            raise ValueError(f"the expert in {self.checkpoint} has a memory; an expert answers single observations")
+
+    def build(self) -> Expert:
+        policy = self.algorithm.build_policy(self.observation, self.action, seed=0)
+        policy.load(read_parameters(Path(self.checkpoint), self.policy), 0)
+
+        def answer(observation: Tree) -> Tree:
+            count = len(next(leaves(observation))[1])
+            return policy.act(observation, None, np.ones(count, bool), greedy=True)["action"]
+
+        return answer

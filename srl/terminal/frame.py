@@ -178,6 +178,8 @@ def _replay_line(memory: ReplayStatus, width: int, label: int) -> Text:
     share = memory.size / memory.capacity
     line.append(bar(share, _bar_width(width, label)).replace(" ", "·"), "blue")
     line.append(f" {percent(share):>5} of {count(memory.capacity)}", "dim")
+    if not memory.wanted:
+        return _fit(line.append(" recorded decisions", "dim"), width)
     if memory.reached is None:
         return _fit(line.append(f", learning starts in {count(memory.warmup)}", "dim"), width)
     return _fit(line.append(f", {memory.reached:.3g} of {memory.wanted:.3g} updates/decision", "dim"), width)

@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from srl.algorithms.offpolicy.normalization import normalized
-from srl.api.spaces import Discrete, Space
+from srl.api.spaces import Box, Discrete, Space
 from srl.networks.encoders.asymmetric import without
 from srl.networks.encoders.build import build_encoder
 from srl.networks.encoders.entities import EntityEncoder
-from srl.networks.network import Network
-from srl.networks.options import STATE_LOG_STD
+from srl.networks.network import Network, Wrapper
+from srl.networks.options import STATE_LOG_STD, NetworkOptions
 from srl.networks.spaces.actions import split_mask
 from srl.networks.wrappers import MaskedActorCritic
 
@@ -153,14 +153,14 @@ def build_actor(
     observation: Space,
     action: Space,
     distribution: Distribution | NoisyActions,
-    config: ReplayActorCriticConfig,
+    config: NetworkOptions,
     seed: int,
 ) -> Network:
     """Build the actor. The same seed gives the same weights; torch's global generator is not affected."""
     from srl.algorithms.sac.exploration import NoisyActions
 
     seen, masked = split_mask(observation, action, config.mask_key)
-    discrete, noisy = isinstance(action, Discrete), isinstance(distribution, NoisyActions)
+    discrete, noisy = not isinstance(action, Box), isinstance(distribution, NoisyActions)
     kind = "logits" if discrete else "noisy" if noisy else "gaussian"
     outputs = distribution.action_size if noisy else distribution.num_parameters
     with torch.random.fork_rng(devices=[]):
@@ -187,7 +187,16 @@ def build_critics(observation: Space, action: Space, config: ReplayActorCriticCo
         return Critics(encoder, StackedLayers(config.num_critics, sizes, config.activation, dropout, norm))
 
 
-def build_tower(seen: Space, config: ReplayActorCriticConfig, critic: bool) -> Any:
+def build_value(observation: Space, action: Space, config: ReplayActorCriticConfig, seed: int) -> Critics:
+    """Build a network with the layers of one critic that maps observations to values [1, B, 1]."""
+    seen = split_mask(observation, action, config.mask_key)[0]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        encoder = build_tower(seen, config, critic=True)
+        return Critics(encoder, StackedLayers(1, (encoder.num_features, *config.hidden_sizes, 1), config.activation))
+
+
+def build_tower(seen: Space, config: NetworkOptions, critic: bool) -> Any:
     """Build the encoder of the actor or of the critics. It ignores parts of an observation that are not in `seen`."""
     is_structured = config.entities or config.scans
     encoder = EntityEncoder(seen, config, critic=critic) if is_structured else build_encoder(seen, config.body)
@@ -195,7 +204,8 @@ def build_tower(seen: Space, config: ReplayActorCriticConfig, critic: bool) -> A
 
 
 def inner_actor(network: nn.Module) -> Actor:
-    """Return the actor inside of a network that may have an action mask."""
-    actor = network.network if isinstance(network, MaskedActorCritic) else network
-    assert isinstance(actor, Actor)
-    return actor
+    """Return the actor inside of a network that may have an action mask or normalize observations."""
+    while isinstance(network, Wrapper):
+        network = network.network
+    assert isinstance(network, Actor)
+    return network

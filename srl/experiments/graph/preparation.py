@@ -12,10 +12,11 @@ from srl.api.spaces import Box
 from srl.base.config import TrustCode, to_data
 from srl.base.object_names import refuse_prompt_code
 from srl.experiments.graph.environment_probe import EnvironmentProfile, probe
+from srl.experiments.graph.recorded_data import with_data
 from srl.experiments.graph.sizes import describe_sizes
 from srl.experiments.graph.standard import standard_experiment
 from srl.experiments.options.algorithms import with_absolute_paths
-from srl.experiments.options.roles import role_patterns, with_checkpoints
+from srl.experiments.options.roles import role_patterns, with_checkpoints, with_expert_path
 from srl.experiments.options.train_options import TrainOptions
 from srl.experiments.recipes.apply import apply, apply_to_environment, recipe_for, settings_in_force, summary
 from srl.networks.spaces.boxes import is_image, layout_of, space_leaves
@@ -58,8 +59,9 @@ def prepare(
     input is raised here, before a directory is created or a worker is started. With `probes`, environments that are in
     it are not probed again, and others are added.
     """
-    options = with_absolute_paths(options)
+    options = with_expert_path(with_absolute_paths(options))
     options = options.replace(roles=with_checkpoints(options.agents.roles))
+    options = with_data(options, given or ())
     check_sinks(options.run.sinks)
     environment = environment_for(env, options)
     if options.workers.scheduler != "inline":

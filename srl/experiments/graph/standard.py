@@ -21,6 +21,7 @@ from srl.base.process import num_cores
 from srl.experiments.graph.customization import extend
 from srl.experiments.graph.environment_probe import EnvironmentProfile
 from srl.experiments.graph.frozen_policy import FrozenPolicyConfig
+from srl.experiments.graph.recorded_data import check_source, update_stream
 from srl.experiments.graph.resources import gpu_shares, wants_gpu, with_resources
 from srl.experiments.graph.sizes import Sizes, choose_sizes
 from srl.experiments.options.algorithms import title_of
@@ -53,6 +54,8 @@ def has_accelerator() -> bool:
 def choose_inference(options: TrainOptions) -> str:
     """Return where inference runs. On Ray and Slurm, whose nodes are not this machine, it depends only on the requested
     device."""
+    if options.run.data:
+        return "inline"  # only evaluators act
     if options.workers.inference != "auto":
         return options.workers.inference
     elsewhere = options.workers.scheduler in ("ray", "slurm")
@@ -75,6 +78,7 @@ def standard_experiment(
     named = role_options(spec, options, trust_code)
     learning = [role.policy for role in named if role.frozen is None]
     _check_replay_options(options, named)
+    check_source(named, spec, options)
     if options.workers.scheduler in CLUSTERS and options.workers.actors is None:
         others = options.workers.trainers + (options.workers.policies if inference != "inline" else 0)
         sizes = replace(sizes, actors=max(1, num_cores() * options.cluster.hosts - others * len(learning)))
@@ -85,11 +89,12 @@ def standard_experiment(
     played, pool, first = environment, pool_of(options), roles[0]
     if pool is not None:
         played = SelfPlayConfig(environment, first.policy, first.algorithm, first.observation, first.action, pool)
-    actors = ActorConfig(played, spec, roles, sizes.lanes, sizes.ring, options.workers.max_env_failures)
-    # A trainer with data has priority over the actors, which must wait for its next version anyway.
-    if options.workers.scheduler not in CLUSTERS:
-        _check_memory(actors, sizes)
-    groups.append(WorkerGroup("actors", actors, sizes.actors, Resources(niceness=ACTOR_NICENESS), restart))
+    if not options.run.data:
+        actors = ActorConfig(played, spec, roles, sizes.lanes, sizes.ring, options.workers.max_env_failures)
+        # A trainer with data has priority over the actors, which must wait for its next version anyway.
+        if options.workers.scheduler not in CLUSTERS:
+            _check_memory(actors, sizes)
+        groups.append(WorkerGroup("actors", actors, sizes.actors, Resources(niceness=ACTOR_NICENESS), restart))
     if options.evaluation.eval_every:
         groups.append(_evaluators(environment, roles, options, restart))
     experiment = Experiment(
@@ -137,7 +142,8 @@ class _GraphBuilder:
         policy, on_cpu = own.policy, own.algorithm.on_cpu()
         samples = self._samples(own, team, aligned, self._num_agents(teams))
         flow = own.algorithm.dataflow()
-        if own.frozen is None and isinstance(flow, Replay) and workers.scheduler not in CLUSTERS:
+        recorded = bool(self._options.run.data)
+        if own.frozen is None and isinstance(flow, Replay) and workers.scheduler not in CLUSTERS and not recorded:
             _check_replay(flow, samples, workers.replay_dir)
         if own.frozen is None and isinstance(flow, Replay):
             groups = self._sizes.actors * self._sizes.ring
@@ -180,6 +186,7 @@ class _GraphBuilder:
             workers.trainers,
             alone=self._num_learning_policies == 1,
             journal=self._options.checkpoints.journal,
+            data=run.data,
         )
         restart = replace(self.restart, together=True)
         scalable = workers.scheduler != "inline"  # several trainers need a process each
@@ -192,6 +199,8 @@ class _GraphBuilder:
         observation, decision = array_spec(team.observation), own.algorithm.decision_spec(team.observation, team.action)
         if own.frozen is not None:
             return PushStream(own.policy, BlockSpec(1, sizes.lanes * agents, observation, decision), 1)
+        if self._options.run.data:
+            return update_stream(own, team, sizes.batch, workers.trainers)
         horizon, trainers = own.horizon or sizes.horizon, workers.trainers
         lanes = sizes.lanes * agents if aligned else 1
         block = lanes * horizon

@@ -11,6 +11,7 @@ from srl.algorithms.a2c import A2CConfig
 from srl.algorithms.dqn.config import DQNConfig, RainbowConfig
 from srl.algorithms.impala import ImpalaConfig
 from srl.algorithms.mappo import IPPOConfig, MAPPOConfig
+from srl.algorithms.offline.config import BCConfig, DAggerConfig, IQLConfig, TD3BCConfig
 from srl.algorithms.ppg import PPGConfig
 from srl.algorithms.ppo.config import PPOConfig
 from srl.algorithms.qmix.config import QMIXConfig, VDNConfig
@@ -35,6 +36,10 @@ BUILT_IN: dict[str, type[AlgorithmConfig]] = {
     "ddpg": DDPGConfig,
     "vdn": VDNConfig,
     "qmix": QMIXConfig,
+    "bc": BCConfig,
+    "dagger": DAggerConfig,
+    "iql": IQLConfig,
+    "td3bc": TD3BCConfig,
 }
 ALGORITHMS = tuple(BUILT_IN)
 PURPOSES = {
@@ -51,6 +56,10 @@ PURPOSES = {
     "ddpg": "a simple baseline of td3",
     "vdn": "a team of agents with choices and expensive steps: learns the sum of the agents' Q values from replay",
     "qmix": "as vdn, with a network that mixes the agents' Q values, given the state of the whole game",
+    "bc": "recorded data (--data): imitates it",
+    "dagger": "an expert to ask (--expert): imitates it where the learner itself plays",
+    "iql": "recorded data (--data): a policy better than the one that played",
+    "td3bc": "as iql, for real-valued actions, with a deterministic policy",
 }
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from srl.algorithms.offline.config import DAggerConfig
 from srl.api.algorithm import AlgorithmConfig
 from srl.api.lanes import LaneSpec
 from srl.api.spaces import Space
@@ -16,7 +17,7 @@ from srl.base.errors import did_you_mean
 from srl.experiments.options.algorithms import absolute_name, build_algorithm, title_of, with_settings
 from srl.experiments.options.keywords import parse_pairs
 from srl.experiments.options.train_options import TrainOptions
-from srl.storage.saved_policies import find_checkpoint, read_policy
+from srl.storage.saved_policies import SavedExpert, find_checkpoint, read_policy
 
 FROZEN, HORIZON, ALGO = "frozen", "horizon", "algo"
 
@@ -109,7 +110,25 @@ def _role(pattern: str, policy: str, settings: str, options: TrainOptions, trust
         for name in own:
             if close := did_you_mean(name, (FROZEN, HORIZON, ALGO), cutoff=0.75):
                 raise ValueError(f"no setting {name!r}{close}")
-        return RoleOptions(pattern, policy, with_settings(algorithm, own, title_of(algo)), horizon)
+        algorithm = with_expert(with_settings(algorithm, own, title_of(algo)), trust_code)
+        return RoleOptions(pattern, policy, algorithm, horizon)
+
+
+def with_expert(algorithm: AlgorithmConfig, trust_code: TrustCode) -> AlgorithmConfig:
+    """Return an algorithm that learns from an expert with this expert, if it is the policy of a run."""
+    if not isinstance(algorithm, DAggerConfig) or not algorithm.expert or ":" in algorithm.expert:
+        return algorithm
+    return replace(algorithm, source=SavedExpert.read(_chosen(algorithm.expert), trust_code))
+
+
+def with_expert_path(options: TrainOptions) -> TrainOptions:
+    """Return the options with an absolute path of the expert's checkpoint or file, because `latest` may change."""
+    algorithm = options.algorithm
+    if not isinstance(algorithm, DAggerConfig) or not algorithm.expert:
+        return options
+    expert = algorithm.expert
+    path = absolute_name(expert) if ":" in expert else str(_chosen(expert))
+    return options.replace(algorithm=replace(algorithm, expert=path))
 
 
 def _split(settings: str) -> list[str]:
@@ -128,5 +147,10 @@ def _checkpoint(own: Mapping[str, Any]) -> Path:
     """Return the checkpoint directory that the setting `frozen` refers to as RUN or RUN@CHECKPOINT."""
     if len(own) > 1:
         raise ValueError(f"a frozen policy has no other settings; found {', '.join(own.keys() - {FROZEN})}")
-    run, _, which = str(own[FROZEN]).partition("@")
+    return _chosen(str(own[FROZEN]))
+
+
+def _chosen(text: str) -> Path:
+    """Return the checkpoint that RUN or RUN@CHECKPOINT refers to."""
+    run, _, which = text.partition("@")
     return find_checkpoint(run, which or "latest").resolve()

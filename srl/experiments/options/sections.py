@@ -34,6 +34,7 @@ ONLY_AT_START = {
     "grayscale": _SAME_ENVIRONMENT,
     "team_reward": _SAME_ENVIRONMENT,
     "log_info": _SAME_ENVIRONMENT,
+    "data": "a run counts either gradient steps on its data or decisions; start a new run for other data",
 }
 """Options that a resumed run rejects because they would have no effect -> reason."""
 
@@ -59,7 +60,10 @@ class RunOptions:
 
     steps: int = 1_000_000
     """Agent decisions to train on. Several policies share them in proportion to their numbers of agents; the run ends
-    when each policy has its share."""
+    when each policy has its share. With `data`: gradient steps."""
+    data: tuple[str, ...] = ()
+    """Data sets to learn from, in place of playing: paths, or names in Minari's directory. The run has no actors; it
+    counts gradient steps, and evaluates 20 times by default (`eval_every`)."""
     until_return: float | None = None
     """Mean return of the last 100 episodes at which the run ends early."""
     until: tuple[str, ...] = ()
@@ -136,7 +140,8 @@ class WorkerOptions:
     """Steps per block, the rollout that actors send to the trainer. Default: as for `lanes`."""
     batch: int | None = None
     """Decisions per update: a multiple of lanes x agents x horizon x trainers. Default: one block per lane group of one
-    actor, or of all actors if you set `actors`; the number of cores never changes it."""
+    actor, or of all actors if you set `actors`; the number of cores never changes it. With `data`: gradient steps per
+    update, by default 100, or 10 with images."""
     trainers: int = 1
     """Number of data-parallel trainers; each takes its share of the batch."""
     policies: int = 1

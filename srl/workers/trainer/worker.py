@@ -49,6 +49,8 @@ class TrainerWorkerConfig(WorkerConfig):
     """Whether this is the only policy that learns. Otherwise, because all policies play together, a trainer that has
     reached its target continues, with its schedules at their end, until the others have reached theirs."""
     journal: bool = False  # whether to report each update's samples, which costs a digest of the parameters
+    data: tuple[str, ...] = ()
+    """Data sets to learn from, in place of what actors send. A step is then a gradient step."""
 
     def committed_policy(self) -> str:
         return self.policy
@@ -75,13 +77,15 @@ class TrainerWorkerConfig(WorkerConfig):
 
     def sizes(self) -> dict[str, float]:
         cost, flow = self.algorithm.update_cost(), self.algorithm.dataflow()
+        if self.data:
+            return {"batch": self.samples.batch}
         sizes: dict[str, float] = {"horizon": self.samples.spec.horizon, "batch": self.samples.batch}
         if isinstance(flow, Replay):
             sizes["updates_per_decision"] = flow.updates_per_decision
         return {**sizes, "epochs": cost.epochs, "num_minibatches": cost.minibatches}
 
     def ends(self) -> list[StreamEnd]:
-        return [self.samples.end("target")]
+        return [] if self.data else [self.samples.end("target")]
 
     def maker(self, num_batches: int, context: Context, lowest: Callable[[int], int]) -> BatchMaker:
         """Return the maker of batches for the algorithm's dataflow, `num_batches` of which exist at a time. `lowest`
@@ -130,14 +134,25 @@ class TrainerWorker:
                 self._parameters.push(self._version, self._trainer.parameters())
         self._meter.set(Counter.VERSION, self._version)
         self._published = self._version
-        kind = PrefetchedBatches if context.threads else DirectBatches
-        maker = config.maker(kind.NUM_BATCHES, context, self._trainer.lowest)
-        self._batches: BatchSource = kind(config.samples, context, self._version, self._durable_version, maker)
+        self._batches = self._source()
         self._resumed = self._version > 0
         self._used: Batch | None = None
         self._changes: deque[ChangeOption] = deque()  # not applied yet
         self._last_change = 0  # number of the last change received
         self._done_reported = False
+
+    def _source(self) -> BatchSource:
+        config, context = self._config, self._context
+        if config.data:
+            from srl.workers.trainer.recorded import RecordedBatches  # imports numba and h5py
+
+            spaces, flow = (config.observation, config.action), config.algorithm.dataflow()
+            assert isinstance(flow, Replay)
+            counts = config.target_steps, self._version, self._steps
+            return RecordedBatches(config.data, flow, config.samples, spaces, *counts, self._rank, config.seed)
+        kind = PrefetchedBatches if context.threads else DirectBatches
+        maker = config.maker(kind.NUM_BATCHES, context, self._trainer.lowest)
+        return kind(config.samples, context, self._version, self._durable_version, maker)
 
     def _resume(self) -> None:
         committed = self._commits.read()

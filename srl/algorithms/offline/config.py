@@ -1,0 +1,249 @@
+"""Options of BC, DAgger, IQL and TD3+BC."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from srl.algorithms.offpolicy.config import OffPolicyConfig
+from srl.algorithms.sac.config import ReplayActorCriticConfig, TD3Config, is_bounded, unsupported
+from srl.api.dataflow import Replay
+from srl.api.policy import Expert, ExpertConfig, Policy
+from srl.api.spaces import Box, Dict, Discrete, Space, array_spec
+from srl.api.trainer import Trainer
+from srl.base.errors import raised
+from srl.base.object_names import load_object
+from srl.base.tree import ArraySpec, Tree, TreeSpec, map_tree
+from srl.networks.options import NetworkOptions
+from srl.networks.spaces.actions import check_action_space, split_mask
+from srl.networks.spaces.entities import check_parts, shared_rows
+
+if TYPE_CHECKING:
+    from srl.networks.distributions.distribution import Distribution
+    from srl.networks.network import Network
+
+
+@dataclass(frozen=True)
+class BCConfig(OffPolicyConfig):
+    """Behavior cloning: the policy maximizes the likelihood of the recorded actions (Pomerleau 1991)."""
+
+    hidden_sizes: tuple[int, ...] = (256, 256)
+    """Sizes of the dense layers after the observation or its encoder."""
+    activation: Literal["tanh", "relu"] = "relu"
+    """Activation between these layers."""
+    learning_rate: float = 1e-3
+    """Adam's learning rate at the start of the run."""
+    learning_starts: int = 0
+    """Decisions collected before the first gradient step; recorded data counts as collected."""
+    normalize_observation: bool = True
+    """Normalize numeric observations by the mean and standard deviation of the data set."""
+
+    @property
+    def title(self) -> str:
+        return type(self).__name__.removesuffix("Config").lower()
+
+    def dataflow(self) -> Replay:
+        return replace(super().dataflow(), keeps_new=self.normalize_observation, only_recorded=True)
+
+    def check(self, observation: Space, action: Space) -> None:
+        check_action_space(action, self)
+        if isinstance(action, Dict):
+            raise ValueError(f"{self.title} needs Discrete, MultiDiscrete or Box actions; found {action}")
+        check_parts(split_mask(observation, action, self.mask_key)[0], self)
+        if self.memory != "none":
+            raise ValueError(f"{self.title} learns from single decisions and has no memory, found {self.memory!r}")
+        if self.network:
+            raise ValueError(f"{self.title} builds its own network; remove network={self.network!r}")
+        if self.device not in ("auto", "cpu"):
+            from srl.algorithms.training.devices import resolve_device
+
+            resolve_device(self.device)
+
+    def decision_spec(self, observation: Space, action: Space) -> dict[str, TreeSpec]:
+        return {"action": action_spec(action)}
+
+    def build_policy(self, observation: Space, action: Space, seed: int) -> Policy:
+        from srl.algorithms.sac.policy import ReplayPolicy
+
+        return ReplayPolicy(*self.build_network(observation, action, seed), seed, self.device)
+
+    def build_network(self, observation: Space, action: Space, seed: int) -> tuple[Network, Distribution]:
+        from srl.algorithms.sac.networks import build_actor
+
+        distribution = recorded_distribution(action, self)
+        network = build_actor(observation, action, distribution, self, seed)
+        return normalized(network, observation, action, self, self.normalize_observation), distribution
+
+    def build_trainer(self, observation: Space, action: Space, seed: int) -> Trainer:
+        from srl.algorithms.offline.bc import BCTrainer
+
+        return BCTrainer(self, observation, action, seed)
+
+
+@dataclass(frozen=True)
+class DAggerConfig(BCConfig):
+    """Data set aggregation (Ross et al. 2011): the learner plays, an expert says what it would have done, and behavior
+    cloning learns from all observations so far."""
+
+    expert: str = ""
+    """Expert: a run (its path, name or `latest`; RUN@CHECKPOINT chooses a checkpoint), or a function as
+    `path/file.py:function` that takes observations [B, ...] and returns actions [B, ...]."""
+    expert_share: float = 1.0
+    """Probability that the expert acts at the start of the run."""
+    expert_until: float = 0.2
+    """Fraction of the run over which this probability decreases to 0."""
+    learning_starts: int = 1_000
+    """Decisions collected before the first gradient step."""
+    updates_per_decision: float = 0.25
+    """Gradient steps per collected decision."""
+    normalize_observation: bool = False
+    """Must be off: the observations are not known in advance."""
+    source: ExpertConfig | None = field(default=None, metadata={"hidden": True})
+    """Expert as it is built; the run sets it from `expert`."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_range("expert_share", "expert_until")
+        if self.normalize_observation:
+            raise ValueError("dagger cannot normalize observations by those of a data set: it has none")
+
+    def named_code(self) -> tuple[str, ...]:
+        return (*super().named_code(), *([self.expert] if ":" in self.expert else []))
+
+    def dataflow(self) -> Replay:
+        return replace(super().dataflow(), only_recorded=False)
+
+    def build_expert(self) -> Expert:
+        """Return the expert. Raises ValueError if there is none."""
+        if self.source is not None:
+            return self.source.build()
+        if ":" in self.expert:
+            found: Expert = load_object(self.expert)
+            return found
+        raise ValueError("dagger needs an expert: --expert RUN, or --expert path/file.py:function")
+
+    def check(self, observation: Space, action: Space) -> None:
+        super().check(observation, action)
+        if self.source is not None:
+            self.source.check(observation, action)
+        from srl.algorithms.offline.dagger import answers_of
+
+        expert, spec = self.build_expert(), action_spec(action)
+        zeros: Tree = map_tree(lambda leaf: leaf.empty(2), array_spec(observation))
+        try:
+            answers_of(expert, zeros, map_tree(lambda leaf: leaf.empty(2), spec), self.expert)
+        except Exception as error:
+            raise ValueError(f"expert {self.expert} failed on two observations of zeros: {raised(error)}") from error
+
+    def decision_spec(self, observation: Space, action: Space) -> dict[str, TreeSpec]:
+        return {"action": action_spec(action), "expert": action_spec(action)}
+
+    def build_policy(self, observation: Space, action: Space, seed: int) -> Policy:
+        from srl.algorithms.offline.dagger import DAggerPolicy
+
+        return DAggerPolicy(self, *self.build_network(observation, action, seed), seed)
+
+    def build_trainer(self, observation: Space, action: Space, seed: int) -> Trainer:
+        from srl.algorithms.offline.dagger import DAggerTrainer
+
+        return DAggerTrainer(self, observation, action, seed)
+
+
+@dataclass(frozen=True)
+class IQLConfig(ReplayActorCriticConfig):
+    """Implicit Q-learning (Kostrikov et al. 2021): values of the best recorded actions by expectile regression, and a
+    policy that clones recorded actions in proportion to their exponentiated advantage."""
+
+    expectile: float = 0.7
+    """Expectile of the value function: 0.5 is the mean of the recorded actions' values, 1 their maximum."""
+    beta: float = 3.0
+    """Inverse temperature: 0 clones the data, large numbers only its best actions."""
+    max_weight: float = 100.0
+    """Largest weight of an action, exp(beta * advantage)."""
+    normalize_advantage: bool = True
+    """Divide the advantages of a minibatch by their mean absolute value, so that `beta` does not depend on the scale of
+    the rewards. Off: as in the paper, whose rewards are scaled per task."""
+    normalize_observation: bool = False
+    """Normalize numeric observations by the mean and standard deviation of the data set."""
+    learning_starts: int = 0
+    """Decisions collected before the first gradient step; recorded data counts as collected."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_not_negative("beta")
+        self._check_positive("max_weight")
+        if not 0.0 < self.expectile < 1.0:
+            raise ValueError(f"expectile must be between 0 and 1, found {self.expectile}")
+
+    def dataflow(self) -> Replay:
+        return replace(super().dataflow(), keeps_new=self.normalize_observation, only_recorded=True)
+
+    def check_action(self, action: Space) -> None:
+        if not (is_bounded(action) or (isinstance(action, Discrete) and action.n >= 1)):
+            expected = "a Box of real numbers with finite bounds, low < high, or Discrete"
+            raise ValueError(unsupported(self.title, expected, action))
+
+    def distribution(self, action: Space) -> Distribution:
+        return recorded_distribution(action, self)
+
+    def build_network(self, observation: Space, action: Space, seed: int) -> tuple[Network, Any]:
+        network, distribution = super().build_network(observation, action, seed)
+        return normalized(network, observation, action, self, self.normalize_observation), distribution
+
+    def build_trainer(self, observation: Space, action: Space, seed: int) -> Trainer:
+        from srl.algorithms.offline.iql import IQLTrainer
+
+        return IQLTrainer(self, observation, action, seed)
+
+
+@dataclass(frozen=True)
+class TD3BCConfig(TD3Config):
+    """TD3 with a term that keeps the policy at the recorded actions (Fujimoto and Gu 2021)."""
+
+    alpha: float = 2.5
+    """Weight of the value against the distance to the recorded actions; large numbers imitate less."""
+    normalize_observation: bool = True
+    """Normalize numeric observations by the mean and standard deviation of the data set."""
+    learning_starts: int = 0
+    """Decisions collected before the first gradient step; recorded data counts as collected."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_not_negative("alpha")
+
+    def dataflow(self) -> Replay:
+        return replace(super().dataflow(), keeps_new=self.normalize_observation, only_recorded=True)
+
+    def build_network(self, observation: Space, action: Space, seed: int) -> tuple[Network, Any]:
+        network, distribution = super().build_network(observation, action, seed)
+        return normalized(network, observation, action, self, self.normalize_observation), distribution
+
+    def build_trainer(self, observation: Space, action: Space, seed: int) -> Trainer:
+        from srl.algorithms.offline.td3bc import TD3BCTrainer
+
+        return TD3BCTrainer(self, observation, action, seed)
+
+
+def action_spec(action: Space) -> TreeSpec:
+    return ArraySpec(action.shape, "float32") if isinstance(action, Box) else array_spec(action)
+
+
+def recorded_distribution(action: Space, options: NetworkOptions) -> Distribution:
+    """Return the distribution of a policy that maximizes the likelihood of recorded actions. Its standard deviations
+    depend on the observation."""
+    from srl.networks.build import distribution_for
+
+    return distribution_for(action, replace(options, std="state"))
+
+
+def normalized(
+    network: Network, observation: Space, action: Space, options: NetworkOptions, normalizes: bool
+) -> Network:
+    """Return the network with a normalizer of observations around it, if it `normalizes` them. The action mask has
+    none."""
+    if not normalizes:
+        return network
+    from srl.networks.wrappers import NormalizedActorCritic, ObservationNormalizer
+
+    seen = split_mask(observation, action, options.mask_key)[0]
+    return NormalizedActorCritic(network, ObservationNormalizer(seen, shared=shared_rows(options)), None)

@@ -1,0 +1,31 @@
+"""Losses of BC, IQL and TD3+BC as pure functions. All arguments are [B]."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+
+def cloning_loss(log_prob: Tensor, weight: Tensor) -> Tensor:
+    """Return the weighted mean of -log p(a|s), the negative log-likelihood of the recorded actions."""
+    return -(log_prob * weight).mean()
+
+
+def expectile_loss(difference: Tensor, expectile: float) -> Tensor:
+    """Return |expectile - 1(u < 0)| * u^2 of each difference u (Kostrikov et al. 2021, eq. 4)."""
+    side = (difference < 0.0).to(difference.dtype)
+    return (expectile - side).abs() * difference.square()
+
+
+def advantage_weights(advantage: Tensor, beta: float, limit: float, normalized: bool) -> Tensor:
+    """Return min(exp(beta * A), limit) (Kostrikov et al. 2021, eq. 7), with A divided by its mean absolute value if
+    `normalized`."""
+    if normalized:
+        advantage = advantage / advantage.abs().mean().clamp_min(1e-8)
+    return (beta * advantage).exp().clamp_max(limit)
+
+
+def constrained_loss(value: Tensor, distance: Tensor, alpha: float) -> Tensor:
+    """Return the mean of distance - lambda * Q with lambda = alpha / mean |Q| (Fujimoto and Gu 2021, eq. 5);
+    `distance` is the mean squared difference between the policy's action and the recorded one."""
+    scale = alpha / value.detach().abs().mean().clamp_min(1e-8)
+    return (distance - scale * value).mean()

@@ -1,0 +1,1 @@
+"""Data sets of recorded episodes, in the format of Minari."""
