@@ -45,7 +45,7 @@ class RecordedData:
     def blocks(self, spec: BlockSpec, observation: Space, action: Space) -> Iterator[dict[str, Array]]:
         """Yield the arrays of one block after the other; they are reused for the next one."""
         episodes = (episode for dataset in self._datasets for episode in dataset.episodes(observation, action))
-        for number, arrays in enumerate(_blocks(episodes, spec)):
+        for number, arrays in enumerate(blocks_of(episodes, spec)):
             if number == self.num_blocks:
                 raise DatasetError(f"{self.folders[0]} has more steps than its metadata says")
             yield arrays
@@ -56,13 +56,15 @@ def block_spec(observation: Any, decision: Any) -> BlockSpec:
     return BlockSpec(HORIZON, 1, observation, decision)
 
 
-def fill(insert: Callable[[dict[str, Array], str, int], object], blocks: Iterable[dict[str, Array]]) -> None:
+def fill(
+    insert: Callable[[dict[str, Array], str, int], object], blocks: Iterable[dict[str, Array]], horizon: int = HORIZON
+) -> None:
     """Insert blocks, each of which continues the one before it."""
     for number, arrays in enumerate(blocks):
-        insert(arrays, TRACK, number * HORIZON)
+        insert(arrays, TRACK, number * horizon)
 
 
-def _blocks(episodes: Iterable[Episode], spec: BlockSpec) -> Iterator[dict[str, Array]]:
+def blocks_of(episodes: Iterable[Episode], spec: BlockSpec) -> Iterator[dict[str, Array]]:
     """Cut the rows of all episodes into blocks. The last row of a block is the first one of the next block. Rows after
     the last episode are empty: nothing acts in them."""
     arrays = {path: leaf.empty(spec.rows, spec.lanes) for path, leaf in spec.arrays()}

@@ -1,0 +1,129 @@
+"""Recorded data and experts, through the command line and Python: collect, train, resume, evaluate, refuse."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import srl
+from srl.cli.main import main
+from srl.datasets.reader import Dataset, locate
+from srl.experiments.session.run import Run
+
+pytest.importorskip("h5py")
+
+PLAIN: dict[str, Any] = {"recipe": "none", "scheduler": "inline", "sinks": (), "verbose": False}
+SMALL = {"hidden_sizes": (16,), "batch_size": 32}
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a directory with a run `player`, which can hardly play, and a data set of it, `cart-v0`."""
+    root = tmp_path_factory.mktemp("offline")
+    srl.train("CartPole-v1", steps=256, lanes=4, horizon=32, name="player", root=root, **PLAIN)
+    written = ["--steps", "600", "--sample", "--out", str(root / "cart-v0")]
+    assert main(["collect", "player", "--root", str(root), *written]) == 0
+    return root
+
+
+def learned(root: Path, algo: str, **options: Any) -> Run:
+    env = options.pop("env", "CartPole-v1")
+    data = (str(root / "cart-v0"),)
+    return srl.train(env, algo=algo, root=root, **{"data": data, "batch": 10, **SMALL, **PLAIN, **options})
+
+
+def rows_of(run: Run) -> list[dict]:
+    lines = (run.path / "metrics.jsonl").read_text().splitlines()
+    return [row for row in map(json.loads, lines) if row.get("kind") == "update"]
+
+
+def test_a_data_set_holds_what_the_policy_did(places: Path) -> None:
+    dataset = Dataset(locate(places / "cart-v0"))
+    assert dataset.num_steps == 600
+    policy = srl.load(places / "player")
+    episodes = list(dataset.episodes(policy.observation, policy.action))
+    assert sum(episode.num_steps for episode in episodes) == 600
+    for episode in episodes[:-1]:
+        assert episode.terminated[-1]
+        assert np.all(episode.reward == 1.0)
+    assert episodes[-1].terminated[-1] or episodes[-1].truncated[-1]
+    metadata = json.loads((places / "cart-v0" / "data" / "metadata.json").read_text())
+    assert json.loads(metadata["env_spec"])["id"] == "CartPole-v1"
+
+
+def test_whole_episodes_are_collected(places: Path) -> None:
+    done = srl.collect(places / "player", places / "whole-v0", episodes=5, seed=3)
+    assert len(done.returns) == 5
+    dataset = Dataset(locate(places / "whole-v0"))
+    assert dataset.num_episodes == 5
+    assert dataset.num_steps == sum(done.returns)
+    expected = srl.evaluate(places / "player", episodes=5, seed=3)
+    assert sorted(done.returns) == sorted(expected.returns)
+
+
+def test_a_run_counts_gradient_steps_resumes_and_plays(places: Path) -> None:
+    """Two runs of 25 and then 45 gradient steps in all, and one of 45, end with the same parameters."""
+    run = learned(places, "bc", steps=25, name="twice", eval_every=10, eval_episodes=1)
+    assert [row["step"] for row in rows_of(run)] == [10, 20, 25]
+    assert [row["gradient_steps"] for row in rows_of(run)] == [10, 20, 25]
+    assert main(["resume", "twice", "--root", str(places), "--steps", "45"]) == 0
+    assert [row["step"] for row in rows_of(run)] == [10, 20, 25, 35, 45]
+    assert srl.load(run.path).act([0.0, 0.0, 0.0, 0.0]) in (0, 1)
+    assert srl.evaluate(run.path, episodes=1).returns
+    with pytest.raises(ValueError, match="data cannot change in a resumed run"):
+        srl.resume(run.path, steps=60, data=(str(places / "whole-v0"),), verbose=False)
+
+
+@pytest.mark.parametrize(("algo", "env"), [("iql", "CartPole-v1"), ("dqn", "CartPole-v1")])
+def test_other_algorithms_learn_from_the_same_data(places: Path, algo: str, env: str) -> None:
+    run = learned(places, algo, steps=20)
+    assert rows_of(run)[-1]["gradient_steps"] == 20
+    assert run.status.steps == 20
+
+
+def test_real_valued_actions_are_recorded_and_learned(places: Path) -> None:
+    srl.train("Pendulum-v1", steps=256, lanes=4, horizon=32, name="swinger", root=places, **PLAIN)
+    srl.collect(places / "swinger", places / "swing-v0", steps=250, greedy=False)
+    data = (str(places / "swing-v0"),)
+    for algo in ("td3bc", "sac"):
+        run = learned(places, algo, env="Pendulum-v1", data=data, steps=20)
+        assert rows_of(run)[-1]["gradient_steps"] == 20
+        action = srl.load(run.path).act([1.0, 0.0, 0.0])
+        assert -2.0 <= float(action[0]) <= 2.0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"algo": "bc", "data": ()}, "bc learns from recorded data; add --data"),
+        ({"algo": "ppo"}, "with --data, use one of dqn"),
+        ({"algo": "bc", "env": "Acrobot-v1"}, "belongs to another environment: its observation space"),
+        ({"algo": "bc", "data": ("missing-v0",)}, "no data set 'missing-v0'"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_the_start(places: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        learned(places, **{**options, **({"hidden_sizes": (16,)} if options["algo"] == "ppo" else {})}, steps=10)
+
+
+@pytest.mark.parametrize("expert", ["function", "run"])
+def test_dagger_learns_from_an_expert(places: Path, expert: str) -> None:
+    name = "support.experts:balances" if expert == "function" else str(places / "player")
+    own = {**SMALL, "learning_starts": 32, "expert": name}
+    run = srl.train("CartPole-v1", algo="dagger", steps=200, root=places, **own, **PLAIN)
+    last = rows_of(run)[-1]
+    assert last["step"] >= 200
+    assert "agreement" in last
+    assert srl.load(run.path).act([0.0, 0.0, 0.0, 0.0]) in (0, 1)
+    config = json.loads((run.path / "config.json").read_text())
+    saved = config["options"]["fields"]["algorithm"]["fields"]["expert"]
+    assert saved == name if expert == "function" else Path(saved).is_dir()
+
+
+def test_an_expert_of_another_environment_is_refused(places: Path) -> None:
+    with pytest.raises(ValueError, match="has another observation space"):
+        srl.train("Acrobot-v1", algo="dagger", expert=str(places / "player"), root=places, **PLAIN)
