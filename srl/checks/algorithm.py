@@ -194,6 +194,9 @@ class _ProbeRun:
             fitted.check(team.observation, team.action)
         except ValueError as error:
             raise _Unsupported(str(error)) from error
+        flow = fitted.dataflow()
+        if isinstance(flow, Replay) and flow.only_recorded:
+            raise _Unsupported("it learns from recorded data, which a probe does not have")
         decision = fitted.decision_spec(team.observation, team.action)
         if self._case.needs == "memory":
             if "state" not in decision:
@@ -212,6 +215,8 @@ class _ProbeRun:
         began, found, note = time.perf_counter(), dict[str, float](), aim.note
         try:
             found = self._found(start(self._environment()[0], options, None, self._root, None), team)
+        except ValueError as error:  # something is missing, such as an expert
+            raise _Unsupported(str(error)) from error
         except RunFailed as error:
             note = ", ".join([*filter(None, [note]), f"training failed: {str(error).splitlines()[0]}"])
         found = {name: value for name, value in found.items() if name in (*aim.expected, FORBIDDEN)}

@@ -156,7 +156,7 @@ def test_the_expert_acts_less_and_less_and_always_answers() -> None:
 
 def test_options_that_cannot_work_are_refused() -> None:
     with pytest.raises(ValueError, match="dagger needs an expert"):
-        DAggerConfig().check(SEEN, Discrete(2))
+        DAggerConfig().build_expert()
     with pytest.raises(ValueError, match=r"must return actions of shape \(2,\)"):
         DAggerConfig(expert="support.experts:confused").check(SEEN, Discrete(2))
     with pytest.raises(ValueError, match="cannot normalize"):

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from srl.networks.distributions.distribution import Distribution
     from srl.networks.network import Network
 
+NO_EXPERT = "needs an expert: --expert RUN, or --expert path/file.py:function"
+
 
 @dataclass(frozen=True)
 class BCConfig(OffPolicyConfig):
@@ -120,10 +122,12 @@ class DAggerConfig(BCConfig):
         if ":" in self.expert:
             found: Expert = load_object(self.expert)
             return found
-        raise ValueError("dagger needs an expert: --expert RUN, or --expert path/file.py:function")
+        raise ValueError(f"{self.title} {NO_EXPERT}")
 
     def check(self, observation: Space, action: Space) -> None:
         super().check(observation, action)
+        if not self.expert:
+            return  # the run says that one is missing
         if self.source is not None:
             self.source.check(observation, action)
         from srl.algorithms.offline.dagger import answers_of

@@ -61,7 +61,7 @@ def prepare(
     """
     options = with_expert_path(with_absolute_paths(options))
     options = options.replace(roles=with_checkpoints(options.agents.roles))
-    options = with_data(options, given or ())
+    options = with_data(options, given)
     check_sinks(options.run.sinks)
     environment = environment_for(env, options)
     if options.workers.scheduler != "inline":

@@ -89,13 +89,16 @@ def update_stream(role: RoleOptions, team: TeamSpec, batch: int | None, trainers
     return PushStream(role.policy, spec, steps // trainers, consumers=trainers)
 
 
-def with_data(options: TrainOptions, given: Collection[str]) -> TrainOptions:
-    """Return the options with the places of data sets, and the evaluation of runs that learn from them."""
+def with_data(options: TrainOptions, given: Collection[str] | None) -> TrainOptions:
+    """Return the options with the places of data sets, and the evaluation of runs that learn from them unless its
+    options are `given` or complete (None)."""
     if not options.run.data:
         return options
     from srl.datasets.reader import locate
 
     changes: dict[str, object] = {"data": tuple(str(locate(name)) for name in options.run.data)}
+    if given is None:
+        return options.replace(**changes)
     if "eval_every" not in given:
         changes["eval_every"] = max(1, options.run.steps // NUM_EVALUATIONS)
     if "eval_share" not in given:

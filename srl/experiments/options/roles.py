@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from srl.algorithms.offline.config import DAggerConfig
+from srl.algorithms.offline.config import NO_EXPERT, DAggerConfig
 from srl.api.algorithm import AlgorithmConfig
 from srl.api.lanes import LaneSpec
 from srl.api.spaces import Space
@@ -116,7 +116,11 @@ def _role(pattern: str, policy: str, settings: str, options: TrainOptions, trust
 
 def with_expert(algorithm: AlgorithmConfig, trust_code: TrustCode) -> AlgorithmConfig:
     """Return an algorithm that learns from an expert with this expert, if it is the policy of a run."""
-    if not isinstance(algorithm, DAggerConfig) or not algorithm.expert or ":" in algorithm.expert:
+    if not isinstance(algorithm, DAggerConfig):
+        return algorithm
+    if not algorithm.expert:
+        raise ValueError(f"{algorithm.title} {NO_EXPERT}")
+    if ":" in algorithm.expert:
         return algorithm
     return replace(algorithm, source=SavedExpert.read(_chosen(algorithm.expert), trust_code))
 
