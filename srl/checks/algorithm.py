@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from srl.api.algorithm import AlgorithmConfig
+from srl.api.dataflow import Replay
 from srl.api.lanes import TeamSpec
 from srl.api.policy import Policy
 from srl.api.spaces import Dict

@@ -139,7 +139,7 @@ class _Collector(EpisodePlayer):
         """Step once, and record the lanes that act and have a share left, at most `left` of them. Return their
         number."""
         before = self._time_steps[0]
-        acting = np.flatnonzero(before.acting & (shares > 0))
+        acting = np.flatnonzero(before.acting & (shares > 0)).tolist()
         acting = acting[: int(min(left, len(acting)))]
         seen = {lane: self._row(before, lane) for lane in acting}
         actions = self._decide(0, before)

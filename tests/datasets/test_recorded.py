@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,9 +32,9 @@ def test_transitions_stop_at_ends_and_cross_the_seams_of_blocks(horizon: int) ->
     memory = ReplayMemory(Replay(Transitions(n_step=2, gamma=0.5), 32, 64), spec, seed=0)
     fill(memory.insert, blocks_of(episodes, spec), horizon)
     assert memory.size == memory.collected == 8
-    found = {}
+    found: dict[float, list[float]] = {}
     for _ in range(20):
-        batch = memory.draw(1, 0.0).batch
+        batch: Any = memory.draw(1, 0.0).batch
         rows = zip(*(array[0].tolist() for array in (batch.observation, batch.decision["action"])), strict=True)
         assert all(seen == action for seen, action in rows)
         parts = (batch.observation, batch.reward, batch.discount, batch.next_observation)
@@ -55,10 +56,9 @@ def test_a_seed_determines_the_draws() -> None:
     memory = ReplayMemory(Replay(Transitions(), 16, 64), spec, seed=0)
     fill(memory.insert, blocks_of([numbered(0, 30, "terminated")], spec), 4)
     memory.reseed(5)
-    once = memory.draw(2, 0.0).batch.observation.copy()
-    other = memory.draw(2, 0.0).batch.observation.copy()
+    once, other = (np.array(memory.draw(2, 0.0).batch.observation) for _ in range(2))
     memory.reseed(5)
-    assert np.array_equal(memory.draw(2, 0.0).batch.observation, once)
+    assert np.array_equal(np.array(memory.draw(2, 0.0).batch.observation), once)
     assert not np.array_equal(once, other)
 
 
