@@ -105,6 +105,7 @@ class Settings(msgspec.Struct, frozen=True):
     epochs: int = 0  # passes over a batch, and gradient steps per pass (`AlgorithmConfig.update_cost`)
     num_minibatches: int = 0
     updates_per_decision: float = 0.0  # gradient steps per decision of an algorithm with replay
+    recorded: int = 0  # 1: the run learns from recorded data, so that nothing plays, and steps are gradient steps
 
 
 class RunStatus(msgspec.Struct, frozen=True):

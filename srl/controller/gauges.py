@@ -241,7 +241,7 @@ class Gauges:
             self._diagnosis = found if any(found) else self._diagnosis  # keep the last one after workers have ended
         bottleneck, advice = self._diagnosis
         settings = self._settings
-        if self.first_update is None and state == "running" and (batch := settings.batch) and settings.lanes:
+        if self.first_update is None and state == "running" and (batch := settings.batch) and not settings.recorded:
             bottleneck = first_batch(status, batch)
         return msgspec.structs.replace(status, bottleneck=bottleneck, advice=advice)
 

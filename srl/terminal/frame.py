@@ -24,6 +24,7 @@ SHOWN_FACTS = 3  # statistics of the environment in the view
 LABEL = 11
 MAX_LABEL = 22
 MAX_CURVES = 3
+PLAYED = ("return", "length", "episodes", "env", "lag")  # rows that a run without actors does not have
 
 
 def frame(status: RunStatus, width: int, height: int) -> Text:
@@ -36,7 +37,7 @@ def frame(status: RunStatus, width: int, height: int) -> Text:
     names += [worker.name for worker in status.workers]
     label = min(MAX_LABEL if width >= 80 else LABEL, max(LABEL, *map(len, names))) if names else LABEL
     streams = [_stream_line(stream, width, label) for stream in status.streams]
-    streams += [_replay_line(memory, width, label) for memory in status.replay]
+    streams += [_replay_line(memory, width, label, bool(status.settings.recorded)) for memory in status.replay]
     room = height - len(lines) - len(summary) - len(advice) - 2
     streams = streams[: max(0, min(len(streams), room - 3))]
     workers = _workers(status.workers, width, max(0, room - len(streams) - 1), label)
@@ -100,6 +101,8 @@ def _summary(status: RunStatus) -> list[Text]:
         ("updates", count(status.updates), ""),
         ("lag", f"{status.lag_mean:.1f}  max {status.lag_max} of {status.max_lag}", lag_style),
     ]
+    if status.settings.recorded:
+        rows = [row for row in rows if row[0] not in PLAYED]
     failures = [f"{status.restarts} workers"] if status.restarts else []
     failures += [f"{status.lane_failures} lanes"] if status.lane_failures else []
     rows.append(("failures", ", ".join(failures) or "none", "bold yellow" if failures else "dim"))
@@ -173,12 +176,12 @@ def _stream_line(stream: StreamStatus, width: int, label: int) -> Text:
     return _fit(line, width)
 
 
-def _replay_line(memory: ReplayStatus, width: int, label: int) -> Text:
+def _replay_line(memory: ReplayStatus, width: int, label: int, recorded: bool) -> Text:
     line = Text(f" {memory.name[:label]:<{label + 1}}")
     share = memory.size / memory.capacity
     line.append(bar(share, _bar_width(width, label)).replace(" ", "·"), "blue")
     line.append(f" {percent(share):>5} of {count(memory.capacity)}", "dim")
-    if not memory.wanted:
+    if recorded:
         return _fit(line.append(" recorded decisions", "dim"), width)
     if memory.reached is None:
         return _fit(line.append(f", learning starts in {count(memory.warmup)}", "dim"), width)

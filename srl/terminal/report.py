@@ -63,7 +63,7 @@ def _results(status: RunStatus) -> dict[str, str]:
             rows[f"return {name}"] = _return(policy.return_mean, policy.return_curve)
     elif status.return_mean is not None:
         rows["return"] = _return(status.return_mean, status.return_curve)
-    elif status.updates and not status.episodes:
+    elif status.updates and not status.episodes and not status.settings.recorded:
         rows["return"] = "none: no episode has ended"
     for name, policy in status.policies.items():
         if policy.facts:
@@ -74,7 +74,10 @@ def _results(status: RunStatus) -> dict[str, str]:
     steps = count(status.steps)
     if not complete:
         steps += f" of {count(status.target_steps)}"
-    rows["steps"] = f"{steps} in {plural(status.updates, 'update')}, {plural(status.episodes, 'episode')}"
+    if status.settings.recorded:
+        rows["gradient steps"] = f"{steps} in {plural(status.updates, 'update')}"
+    else:
+        rows["steps"] = f"{steps} in {plural(status.updates, 'update')}, {plural(status.episodes, 'episode')}"
     if status.first_steps:
         rows["resumed"] = f"at step {count(status.first_steps)}"
     first = status.seconds_to_first_update

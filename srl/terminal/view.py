@@ -156,7 +156,10 @@ def log_line(status: RunStatus) -> str:
         if (evaluation := policy.evaluation) is not None:
             label = f"eval {name}" if len(status.policies) > 1 else "eval"
             parts.append(f"{label} {figure(evaluation.return_mean)} at {short(evaluation.step)}")
-    parts.append(f"env {rate(status.env_fps)} train {rate(status.train_fps)} lag {status.lag_mean:.1f}")
+    if status.settings.recorded:
+        parts.append(f"train {rate(status.train_fps)}")
+    else:
+        parts.append(f"env {rate(status.env_fps)} train {rate(status.train_fps)} lag {status.lag_mean:.1f}")
     if status.restarts:
         parts.append(f"restarts {status.restarts}")
     if status.lane_failures:

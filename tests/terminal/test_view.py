@@ -14,7 +14,15 @@ import pytest
 from rich.console import Console
 from support.manual_clock import ManualClock
 
-from srl.api.status import EvaluationStatus, PolicyStatus, RunStatus, StreamStatus, WorkerStatus
+from srl.api.status import (
+    EvaluationStatus,
+    PolicyStatus,
+    ReplayStatus,
+    RunStatus,
+    Settings,
+    StreamStatus,
+    WorkerStatus,
+)
 from srl.terminal.frame import frame
 from srl.terminal.report import final_report
 from srl.terminal.view import LiveView, LogView, RunConsole, log_line, new_messages, view_for, watching
@@ -238,3 +246,15 @@ def test_the_report_shows_every_policy(snapshot: Snapshot) -> None:
     text = final_report(two_policies(snapshot)).plain
     assert " return seekers    -3.25  " in text
     assert " eval hiders       5.50 at step 500,000, best 6.50 at step 400,000" in text
+
+
+def test_a_run_on_recorded_data_shows_gradient_steps_and_nothing_that_plays(snapshot: Snapshot) -> None:
+    memory = ReplayStatus("replay/0", size=5000, capacity=5000, num_bytes=1 << 20, wanted=0.0)
+    status = snapshot(settings=Settings(batch=100, recorded=1), replay=[memory], streams=[], return_mean=None)
+    lines = plain(status, 80, 24)
+    labels = [line.split()[0] for line in lines if line]
+    assert not {"return", "length", "episodes", "env", "lag"} & set(labels)
+    assert any("100 % of 5,000 recorded decisions" in line for line in lines)
+    assert "env" not in log_line(status)
+    assert "train 205k/s" in log_line(status)
+    assert "gradient steps" in final_report(status).plain

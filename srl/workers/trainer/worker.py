@@ -78,7 +78,7 @@ class TrainerWorkerConfig(WorkerConfig):
     def sizes(self) -> dict[str, float]:
         cost, flow = self.algorithm.update_cost(), self.algorithm.dataflow()
         if self.data:
-            return {"batch": self.samples.batch}
+            return {"batch": self.samples.batch, "recorded": 1}
         sizes: dict[str, float] = {"horizon": self.samples.spec.horizon, "batch": self.samples.batch}
         if isinstance(flow, Replay):
             sizes["updates_per_decision"] = flow.updates_per_decision
