@@ -1,7 +1,7 @@
-"""Games of a team whose Gymnasium environment has one space, observation and reward per agent, as PettingZoo environments:
-level-based foraging (`pip install lbforaging`), RWARE.
+"""Games of a team whose Gymnasium environment has one space, observation and reward per agent, as PettingZoo
+environments: level-based foraging (`pip install lbforaging`), RWARE.
 
-    srl train pettingzoo:benchmarks/foraging.py:make --algo qmix --algo.joint-reward sum --steps 2000000 --eval-every 100000
+    srl train pettingzoo:benchmarks/foraging.py:make --algo qmix --algo.joint-reward sum --steps 2000000
 
 The agents' rewards add up to at most 1 per episode; `srl eval` reports the mean over the agents, a half of it for two.
 """
