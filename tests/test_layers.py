@@ -57,7 +57,7 @@ ROOMS = {
     "networks": "options spaces parameters network encoders distributions memory actor_critic wrappers build",
     "schedulers": "local inline hosts agent engines",
     "testing": "findings contexts env_checks worker_checks",
-    "workers": "role wait_set trainer actor context process episode_player evaluator",
+    "workers": "role wait_set trainer replay actor context process episode_player evaluator",
 }
 # Imports that point to the right, with the reason why they stay.
 EXCEPTIONS = {
@@ -80,7 +80,6 @@ LOCAL_PROTOCOLS = {
     "schedulers.local.worker_logs:LogStore": "the destinations of logs on one host and on several",
     "testing.env_checks.driver:Probe": "the kinds of environments that are checked",
     "workers.actor.recorder:Recorder": "the kinds of recorders of an actor",
-    "workers.trainer.batches:BatchSource": "the two sources of a trainer's batches",
     "workers.trainer.batches:BatchMaker": "what a trainer's batches are made of",
 }
 # Names with an underscore that are public by their documentation, or have no public counterpart.

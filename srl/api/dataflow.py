@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TypeAlias, Union
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeAlias, Union
 
-from srl.base.tree import Array, Tree
+from srl.base.tree import Array, Tree, leaves, map_tree
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,10 @@ class Priorities:
     beta: float = 0.4
     beta_final: float = 1.0
     epsilon: float = 1e-6  # added to each priority, so that none is 0
+
+    def exponent(self, progress: float) -> float:
+        """Return beta at a progress of the run from 0 to 1."""
+        return self.beta + (self.beta_final - self.beta) * min(1.0, max(0.0, progress))
 
 
 @dataclass(frozen=True)
@@ -126,3 +130,19 @@ class SequenceBatch:
     def num_steps(self) -> int:
         """Number K of gradient steps."""
         return len(self.weight)
+
+
+REST = ("num_decisions", "burn_in", "new")  # fields of batches that are not arrays of minibatches
+
+
+def arrays_of(batch: TransitionBatch | SequenceBatch) -> dict[str, Array]:
+    """Return the arrays of minibatches by path, such as `observation/camera`."""
+    trees = {one.name: getattr(batch, one.name) for one in fields(batch) if one.name not in REST}
+    return dict(leaves({name: tree for name, tree in trees.items() if tree is not None}))
+
+
+def first_steps(batch: Any, num_steps: int) -> Any:
+    """Return the first `num_steps` minibatches of a batch."""
+    trees = {one.name: getattr(batch, one.name) for one in fields(batch) if one.name not in REST}
+    cut = {name: map_tree(lambda array: array[:num_steps], tree) for name, tree in trees.items() if tree is not None}
+    return replace(batch, **cut)

@@ -1,5 +1,6 @@
-"""The two kinds of stream between workers: a push stream carries full blocks to trainers, a request stream carries rows
-to policies. (Parameters travel through the parameter service, `srl/api/parameters.py`.)
+"""The three kinds of stream between workers: a push stream carries full blocks to trainers or replay workers, a request
+stream carries rows to policies, a sample stream carries batches of remembered experience to trainers and feedback back.
+(Parameters travel through the parameter service, `srl/api/parameters.py`.)
 
 No method here blocks. `state` and `restore` serve exact resume, which only single-threaded runs support: a stream
 endpoint is restored in a new run of the same graph, before any worker polls. It connects to its peers in `restore`.
@@ -9,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from srl.api.block import Block, BlockMemory, Episodes
 from srl.api.policy import Policy
 from srl.api.status import StreamStatus
+from srl.api.transport import Message
+from srl.base.meter import Counter
 from srl.base.state import State
 from srl.base.tree import Array
 
@@ -23,9 +26,10 @@ class StreamEnd:
     """One endpoint of a stream, as the config of a worker describes it."""
 
     stream: str
-    kind: Literal["push", "request", "parameters"]
+    kind: Literal["push", "request", "sample", "parameters"]
     side: Literal["source", "target"]
-    """A source sends blocks, requests decisions or publishes parameters; a target receives, answers or pulls."""
+    """A source sends blocks, requests decisions or batches, or publishes parameters; a target receives, answers or
+    pulls."""
     where: Literal["inline", "host", "tcp"] = "host"
     """`inline`: within one worker. `host`: shared memory on one host, TCP between hosts. `tcp`: TCP only."""
 
@@ -123,6 +127,9 @@ class PushConsumer(StreamEndpoint, Protocol):
     def advance(self, version: int) -> None:
         """Admit what the staleness bound allows once parameters of this version are published."""
 
+    def skip_to(self, update: int) -> None:
+        """Continue with the blocks of update number `update`. Blocks that have arrived count for it."""
+
     def status(self) -> StreamStatus: ...
 
 
@@ -182,3 +189,155 @@ class RequestBatch:
     first: Array  # [B]
     requests: tuple[object, ...]  # in the form of the server that made the batch
     state: dict[str, Array] = field(default_factory=dict)  # recurrent state by path; invalid where `first` is true
+
+
+class Inserted(Message, frozen=True):
+    """Facts about a replay memory after it has inserted the blocks of one update."""
+
+    update: int
+    before: int  # decisions inserted before this update's blocks, and with them
+    collected: int
+    size: int  # decisions that can be drawn
+    mass: float  # sum of their priorities; without priorities, the size
+    num_decisions: int = 0
+    """New decisions. Of this and the fields below, only one client learns, the one that reports them."""
+    samples: tuple[str, ...] = ()  # labels of the blocks
+    episodes: dict[str, Episodes] = {}  # actor -> episodes that ended in the blocks
+
+
+@dataclass(frozen=True)
+class Filled:
+    """All replay memories have inserted the blocks of an update: `draw` now."""
+
+    facts: tuple[Inserted, ...]  # of each memory
+    lags: Array  # lag of each new decision that this client reports, in policy versions
+    new: Mapping[str, Array]  # observations of these decisions by path, if the dataflow `keeps_new`
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """Arrays of the K minibatches of one update from each replay memory, by path; None if a memory gave none."""
+
+    parts: tuple[Mapping[str, Array], ...] | None
+    tag: int
+
+
+@runtime_checkable
+class SampleClient(StreamEndpoint, Protocol):
+    """The endpoint of a sample stream that asks for batches. A request that is lost with a replay worker is repeated:
+    `poll` then returns another `Filled`."""
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether all replay workers are connected."""
+
+    def advance(self, version: int) -> None:
+        """Tell the replay workers the newest durable version, which admits blocks."""
+
+    def fill(self, update: int) -> None:
+        """Ask the replay workers to insert the blocks of an update, if they have not."""
+
+    def draw(self, num_steps: int, counts: Sequence[int]) -> None:
+        """Ask for `num_steps` minibatches, with `counts[i]` units of each from replay worker i."""
+
+    def poll(self) -> Filled | Sampled | None:
+        """Return the answer to `fill` or `draw`, once it is complete."""
+
+    def feedback(self, sampled: Sampled, priorities: Sequence[Array]) -> None:
+        """Return priorities [K, counts[i]] of drawn units to replay worker i."""
+
+
+@dataclass(frozen=True)
+class FillRequest:
+    """A client waits for the blocks of an update to be inserted."""
+
+    update: int
+    reports: bool  # whether this client reports the new decisions, their lags and episodes
+    tag: int
+    client: object  # in the form of the server
+
+
+@dataclass(frozen=True)
+class DrawRequest:
+    """A client waits for minibatches."""
+
+    num_steps: int
+    count: int  # units in each
+    tag: int
+    client: object  # in the form of the server
+
+
+@dataclass(frozen=True)
+class Feedback:
+    """Priorities [K, count] of the units of an answered `DrawRequest` of the same client and tag."""
+
+    tag: int
+    client: object
+    priorities: Array
+
+
+@runtime_checkable
+class SampleServer(StreamEndpoint, Protocol):
+    """The endpoint of a sample stream that answers, in a replay worker."""
+
+    @property
+    def published(self) -> int:
+        """Newest durable version that a client has announced; -1 before the first."""
+
+    def poll(self) -> list[FillRequest | DrawRequest | Feedback]:
+        """Return what clients have sent since the last call."""
+
+    def is_waiting(self, client: object) -> bool:
+        """Return whether a client is still connected."""
+
+    def report(self, request: FillRequest, facts: Inserted, lags: Array, new: Mapping[str, Array]) -> None:
+        """Answer a request to insert blocks, with lags and observations of new decisions as in `Filled`."""
+
+    def reply(self, request: DrawRequest, arrays: Mapping[str, Array]) -> None:
+        """Answer a request for minibatches; without arrays if the memory is empty."""
+
+
+@dataclass
+class Batch:
+    """The data of one update. `data` is valid until the batch is given back."""
+
+    update: int  # number of the update
+    data: Any  # a Trajectory or a batch from replay
+    lags: Array  # lag of each new decision behind this update, in policy versions
+    samples: tuple[str, ...] = ()  # labels of the blocks
+    episodes: dict[str, Episodes] = field(default_factory=dict)  # actor -> episodes that ended in its blocks
+    priorities: Array | None = None  # feedback to the replay, set after the update
+    drawn: Any = None  # in the form of the source that made the batch
+    gauges: Mapping[Counter, int] = field(default_factory=dict)  # of the replay, when the batch was made
+
+
+@runtime_checkable
+class BatchSource(Protocol):
+    """Source of a trainer's batches, one for each update in turn. No method blocks."""
+
+    def poll(self) -> Batch | None:
+        """Return the batch of the next update, or None if data is missing."""
+
+    def give_back(self, batch: Batch) -> None:
+        """Give back a used batch, so that its memory can be reused and the replay gets its feedback."""
+
+    def status(self) -> StreamStatus: ...
+
+    def state(self) -> State: ...
+
+    def restore(self, state: State) -> bool:
+        """Continue from a saved state. False: a peer is not connected yet; poll nothing and call again."""
+
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class StreamBatchSource(BatchSource, Protocol):
+    """Source of batches from a stream, which a thread may own."""
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether to poll again soon, even if nothing arrives."""
+
+    def receive(self) -> None:
+        """Process messages of other workers, without making a batch."""

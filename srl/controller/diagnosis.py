@@ -50,7 +50,7 @@ def diagnose(status: RunStatus, cores: int = 0) -> tuple[str, str]:
     settings = status.settings
     running = [worker for worker in status.workers if worker.state == "running" and worker.busy]
     actors, trainers = _group(running, "actor"), _group(running, "trainer")
-    policies = _group(running, "polic")
+    policies, replay = _group(running, "polic"), _group(running, "replay")
     if not actors.count or not trainers.count:
         return "", ""
     # Busy cores, as reported by workers or as measured by the system, because torch may use additional threads.
@@ -61,6 +61,8 @@ def diagnose(status: RunStatus, cores: int = 0) -> tuple[str, str]:
     spare = cores - len(running)  # processes that could be added without more than one per core
     if free <= (1 - FULL) * cores:
         return _all_busy(status, actors, trainers, cores)
+    if replay.count and replay.waiting <= 1 - BUSY and replay.waiting < trainers.waiting:
+        return _replay_bound(replay, min(free, spare))
     if policies.count and policies.waiting <= 1 - BUSY and policies.waiting < trainers.waiting:
         return _policy_bound(policies, min(free, spare), settings)
     if trainers.waiting <= 1 - BUSY and trainers.waiting <= actors.waiting:
@@ -133,6 +135,13 @@ def _policy_bound(policies: _Group, free: float, settings: Settings) -> tuple[st
     if free >= 0.75:
         return what, f"use another core: --policies {policies.count + 1}"
     return what, f"make batches larger: {_larger('--ring', settings.ring)}"
+
+
+def _replay_bound(replay: _Group, free: float) -> tuple[str, str]:
+    what = f"replay worker: {_percent(replay.work)} busy, trainers wait for its batches"
+    if free >= 0.75:
+        return what, f"use another core: --replay-workers {replay.count + 1}"
+    return what, "draw inside the trainers, without copies between processes: --replay inline"
 
 
 def _alternation(actors: _Group, trainers: _Group, spare: int) -> tuple[str, str]:

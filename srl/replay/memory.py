@@ -67,14 +67,14 @@ def check_units(dataflow: Replay, spec: BlockSpec, num_shards: int = 1, num_trac
         needed = num_shards * blocks * horizon * spec.lanes
         raise ValueError(
             f"sequences of {unit.rows} steps need a replay of at least {needed:,} decisions, {blocks} blocks of "
-            f"{horizon} steps x {spec.lanes} lanes{f' for each of {num_shards} trainers' if num_shards > 1 else ''}; "
+            f"{horizon} steps x {spec.lanes} lanes{f' for each of {num_shards} parts' if num_shards > 1 else ''}; "
             f"found {dataflow.capacity:,}. Choose a larger --algo.replay-size, shorter sequences or fewer lanes"
         )
     within = unit.burn_in + max(unit.length, unit.period)
     if num_shards > 1 and horizon < within:
         raise ValueError(
-            f"with {num_shards} trainers, the blocks of a lane go to different trainers, so that sequences must fit "
-            f"into one block: expected --horizon {within} or more (burn-in {unit.burn_in}, length {unit.length}, "
+            f"with {num_shards} trainers or replay workers, the blocks of a lane go to all of them, so sequences must "
+            f"fit into one block: expected --horizon {within} or more (burn-in {unit.burn_in}, length {unit.length}, "
             f"period {unit.period}), found {horizon}"
         )
 
@@ -172,9 +172,9 @@ class ReplayMemory:
         """Let the next draws depend on `seed` only, and on what the memory holds."""
         self._random[0] = derive(seed, "replay")
 
-    def draw(self, num_steps: int, progress: float, batch: int | None = None) -> Drawn:
-        """Draw `num_steps` minibatches, by default of the dataflow's size. `progress`, from 0 to 1, is that of the
-        run."""
+    def draw(self, num_steps: int, progress: float | None, batch: int | None = None) -> Drawn:
+        """Draw `num_steps` minibatches, by default of the dataflow's size. `progress`, from 0 to 1, is that of the run.
+        With None, the weights of prioritized units are their probabilities."""
         if num_steps and not self.num_drawable:
             raise ValueError(
                 "the replay memory is empty; insert blocks with decisions before drawing, for sequences with a burn-in "

@@ -42,8 +42,9 @@ class PrioritizedUnits:
         if len(earlier):
             self._tree.set(earlier, np.full(len(earlier), self._highest))
 
-    def draw(self, random: Array, batch: int, progress: float, units: Array, weights: Array) -> None:
-        """Fill `units` [N], drawn in minibatches of `batch`, and their importance `weights` [N].
+    def draw(self, random: Array, batch: int, progress: float | None, units: Array, weights: Array) -> None:
+        """Fill `units` [N], drawn in minibatches of `batch`, and their importance `weights` [N], or with
+        `progress=None` their probabilities.
 
         Weights are (memory size * probability)^-beta, divided by the maximum over their minibatch (Schaul et al. 2016,
         section 3.4). The maximum over the memory would be that of the one unit with the lowest priority, which is
@@ -55,9 +56,10 @@ class PrioritizedUnits:
         uniform, values = self._uniform[:count], self._values[:count]
         fill_uniform(random, uniform)
         self._tree.draw(uniform, batch, units, values)
-        options = self._options
-        beta = options.beta + (options.beta_final - options.beta) * min(1.0, max(0.0, progress))
-        _importance_weights(values, beta, batch, weights)
+        if progress is None:
+            weights[:] = values / self.total
+        else:
+            _importance_weights(values, self._options.exponent(progress), batch, weights)
 
     def feedback(self, units: Array, is_current: Array, priorities: Array) -> None:
         """Set the priorities of the units [N] that `is_current` marks; those that are not finite are ignored."""

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Union
+from typing import Annotated, Union
+
+import msgspec
 
 from srl.api.block import Episodes
+from srl.api.streams import Inserted
 from srl.api.transport import Message
+
+MAX_DRAWN = 2**24
+"""Maximum number of minibatches in an update, and of units in a minibatch."""
 
 
 class AttachProducer(Message, frozen=True):
@@ -93,3 +99,57 @@ class Reply(Message, frozen=True):
 
 
 RequestMessage = Union[AttachClient, Request, Relax, Reply]
+
+
+class AttachSampler(Message, frozen=True):
+    """First message from a trainer to a replay worker."""
+
+    client: str
+    rank: int
+    size: int  # number of trainers
+    incarnation: int = 0
+
+
+class Published(Message, frozen=True):
+    """Newest version that no failure can undo."""
+
+    version: int
+
+
+class Fill(Message, frozen=True):
+    """Request to insert the blocks of an update."""
+
+    tag: int
+    update: int
+
+
+class FillReply(Message, frozen=True):
+    """Facts about the memory with these blocks. Carries the lags of the decisions in them, and their observations."""
+
+    tag: int
+    facts: Inserted
+    paths: list[str]  # of the observations; empty if trainers do not need them
+
+
+class Draw(Message, frozen=True):
+    """Request for `num_steps` minibatches with `count` units each."""
+
+    tag: int
+    num_steps: Annotated[int, msgspec.Meta(ge=0, le=MAX_DRAWN)]
+    count: Annotated[int, msgspec.Meta(ge=0, le=MAX_DRAWN)]
+
+
+class DrawReply(Message, frozen=True):
+    """Minibatches: carries one array for each path, or none if the memory is empty."""
+
+    tag: int
+    paths: list[str]
+
+
+class PriorityFeedback(Message, frozen=True):
+    """Carries the priorities of the units in a DrawReply."""
+
+    tag: int
+
+
+SampleMessage = Union[AttachSampler, Published, Fill, FillReply, Draw, DrawReply, PriorityFeedback]

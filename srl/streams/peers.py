@@ -34,10 +34,10 @@ def connect_peers(
     lose: Callable[[LinkT], None],
     messages: Any,
     attach: Message,
-    own: BlockMemory,
+    own: BlockMemory | None,
 ) -> None:
     """Connect to the endpoints under `prefix` that are new or have another address, and add a link of this `kind` for
-    each. The first message on each channel is `attach`, with the `own` memory if the channel shares memory.
+    each. The first message on each channel is `attach`, with the `own` memory, if any, where the channel shares memory.
 
     A name gets another address when its worker is replaced. The link to the old one is lost first: its channel may
     still be open, because a frozen process, or a host that the controller has lost, does not close it.
@@ -53,7 +53,7 @@ def connect_peers(
         except ChannelClosed:
             continue  # registered, but closing or not yet listening: the next call tries again
         try:
-            channel.send(attach, memory=own.memory if channel.shares_memory else None)
+            channel.send(attach, memory=own.memory if own is not None and channel.shares_memory else None)
         except ChannelClosed:
             channel.close()
             continue

@@ -221,6 +221,10 @@ class Consumer:
         self._admission.version = version
         self._grant()
 
+    def skip_to(self, update: int) -> None:
+        """Continue with the blocks of update number `update`. Blocks that have arrived count for it."""
+        self._admission.used = update * self._stream.batch_blocks
+
     def status(self) -> StreamStatus:
         filled = min(1.0, len(self._queue) / self._stream.batch_blocks)
         return StreamStatus(self._stream.name, "push", filled, self._posted, self._consumed, self._dropped)

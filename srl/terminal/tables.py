@@ -60,7 +60,7 @@ def list_of_runs(runs: Sequence[ListedRun]) -> Text:
 def graph_table(experiment: Experiment) -> Text:
     """Return one line per edge of the graph: source group, stream, target group."""
     size = {group.name: f"{group.name} ×{group.count}" for group in experiment.groups}
-    kinds = {"push": "samples of", "request": "decisions of", "parameters": "parameters of"}
+    kinds = {"push": "samples of", "request": "decisions of", "sample": "batches of", "parameters": "parameters of"}
     how = {"inline": " (inside each worker)", "host": "", "tcp": " (over TCP)"}
     edges = experiment.edges()
     streams = [f"{kinds[edge.kind]} {edge.stream}" for edge in edges]

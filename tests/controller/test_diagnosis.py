@@ -70,6 +70,18 @@ def run(*workers: WorkerStatus, max_lag: int = 1, filled: float = 0.0, settings:
             "amortize each call over more lanes: a larger --lanes",
         ),
         (
+            run(worker("actors/0", env=0.1), worker("replay/0", other=0.9), worker("trainers/0", update=0.3)),
+            8,
+            "replay worker: 90 % busy, trainers wait for its batches",
+            "use another core: --replay-workers 2",
+        ),
+        (
+            run(worker("actors/0", env=0.1), worker("replay/0", other=0.9), worker("trainers/0", update=0.3)),
+            2,
+            "replay worker: 90 % busy, trainers wait for its batches",
+            "draw inside the trainers, without copies between processes: --replay inline",
+        ),
+        (
             run(worker("actors/0", env=0.2), worker("policies/0", inference=0.9), worker("trainers/0", update=0.2)),
             8,
             "policy worker: 90 % busy, actors wait for its answers",

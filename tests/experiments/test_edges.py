@@ -62,6 +62,19 @@ def test_edges_of_the_standard_graph(options: dict[str, Any], edges: set[Edge]) 
     assert len(found) == len(edges)
 
 
+@pytest.mark.parametrize(("replay", "where"), [("host", "host"), ("remote", "tcp")])
+def test_replay_workers_are_between_actors_and_trainers(replay: str, where: str) -> None:
+    graph = experiment("Pendulum-v1", algo="sac", replay=replay, replay_workers=2, inference="inline", trainers=2)
+    assert set(graph.edges()) == {
+        Edge("actors", "replay", "policy", "push", where),
+        Edge("trainers", "replay", "policy", "sample", where),
+        Edge("trainers", "actors", "policy", "parameters", "host"),
+        Edge("actors", "actors", "policy", "request", "inline"),
+    }
+    lines = [line.split() for line in graph_table(graph).plain.splitlines()]
+    assert ["trainers", "×2", "batches", "of", "policy", "──▶", "replay", "×2"] in [line[:8] for line in lines]
+
+
 def test_every_policy_has_its_own_edges() -> None:
     found = experiment(GAME, roles=("chaser_*=chasers", "runner_*=runners"), inference="host").edges()
     for policy in ("chasers", "runners"):

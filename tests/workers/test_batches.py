@@ -11,24 +11,22 @@ import pytest
 from support.stages import SPEC, Stage, fill
 from support.waiting import until
 
-from srl.api.streams import OpenBlock, PostedBlock
+from srl.api.streams import Batch, BatchSource, OpenBlock, PostedBlock
+from srl.api.worker import Context
 from srl.streams.push import PushStream
 from srl.workers.trainer import batches
-from srl.workers.trainer.batches import (
-    Batch,
-    BatchMemory,
-    BatchSource,
-    DirectBatches,
-    PrefetchedBatches,
-    TrajectoryMaker,
-)
+from srl.workers.trainer.batches import BatchMemory, DirectBatches, PrefetchedBatches, TrajectoryMaker
 
 Kind = type[DirectBatches] | type[PrefetchedBatches]
 
 
 def source_of(kind: Kind, stream: PushStream, stage: Stage, version: int, published: Callable[[], int]) -> Any:
-    maker = TrajectoryMaker(stream, kind.NUM_BATCHES)
-    return kind(stream, stage.world.context("trainers"), version, published, maker)
+    context = stage.world.context("trainers")
+
+    def direct(own: Context) -> DirectBatches:
+        return DirectBatches(stream, own, version, published, TrajectoryMaker(stream, kind.NUM_BATCHES))
+
+    return direct(context) if kind is DirectBatches else PrefetchedBatches(direct, context, version, published)
 
 
 def taken(source: BatchSource, produce: Any) -> Batch:

@@ -10,11 +10,10 @@ import pytest
 from support.stages import SPEC, Stage
 
 from srl.api.dataflow import Replay, Transitions
-from srl.api.streams import PostedBlock
+from srl.api.streams import Batch, PostedBlock
 from srl.base.meter import Counter
 from srl.base.state import State
 from srl.streams.push import PushStream
-from srl.workers.trainer.batches import Batch
 from srl.workers.trainer.replayed import ReplayMaker
 
 DECISIONS = SPEC.horizon * SPEC.lanes  # in a block

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, TypeAlias
 
 from srl.api.experiment import Experiment, WorkerGroup
 from srl.api.worker import WorkerConfig
 from srl.base.object_names import load_object
 from srl.streams.push import PushStream
 from srl.streams.request import RequestStream
+from srl.streams.sample import SampleStream
 
 
 def extend(experiment: Experiment, graph: str) -> Experiment:
@@ -38,7 +39,10 @@ def _check_group(group: WorkerGroup, graph: str) -> None:
         )
 
 
-def rewired(experiment: Experiment, old: PushStream | RequestStream, new: PushStream | RequestStream) -> Experiment:
+Stream: TypeAlias = PushStream | RequestStream | SampleStream
+
+
+def rewired(experiment: Experiment, old: Stream, new: Stream) -> Experiment:
     """Return the experiment with the stream `old` replaced by `new` in all configs, so that its endpoints stay
     consistent. Use it in a `--graph` function, for example to broadcast samples or to change a stream's capacity."""
     groups = tuple(dataclasses.replace(group, config=_replaced(group.config, old, new)) for group in experiment.groups)

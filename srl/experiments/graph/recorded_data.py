@@ -46,9 +46,10 @@ def check_source(roles: tuple[RoleOptions, ...], spec: LaneSpec, options: TrainO
                 f"{title} cannot learn from recorded data, because it needs what its own policy computed with each "
                 f"action; with --data, use one of {fitting}"
             )
-        if options.workers.replay_dir or options.checkpoints.save_replay:
+        workers = options.workers
+        if workers.replay != "inline" or workers.replay_dir or options.checkpoints.save_replay:
             raise ValueError(
-                "--replay-dir and --save-replay have no effect with --data, which is on disk; leave them out"
+                "--replay, --replay-dir and --save-replay have no effect with --data, which is on disk; leave them out"
             )
         trainers = options.workers.trainers
         if flow.batch % trainers:

@@ -18,7 +18,7 @@ REPLAY_UPDATE_US = {"image": 20_000.0, "vector": 4_000.0}
 """Approximate microseconds of one gradient step on a batch from replay."""
 MACHINE_OPTIONS = {"scheduler", "hosts"}
 """Options that change the available cores. If one changes, a resumed run chooses the number of actors again."""
-BLOCK_OPTIONS = {"lanes", "ring", "horizon", "trainers"}
+BLOCK_OPTIONS = {"lanes", "ring", "horizon", "trainers", "replay", "replay_workers"}
 """Options that change the size of blocks. If one changes, a resumed run chooses the batch again."""
 ACTORS = "actors"
 CHOSEN = ("actors", "lanes", "ring", "horizon", "batch")

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 import os
-import shutil
-from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from srl.api.algorithm import AlgorithmConfig
 from srl.api.block import BlockSpec
-from srl.api.dataflow import Replay
+from srl.api.dataflow import Dataflow, Replay
 from srl.api.experiment import Experiment, Resources, RestartRule, WorkerGroup
 from srl.api.lanes import LanesConfig, LaneSpec, TeamSpec
 from srl.api.spaces import array_spec
@@ -22,6 +19,12 @@ from srl.experiments.graph.customization import extend
 from srl.experiments.graph.environment_probe import EnvironmentProfile
 from srl.experiments.graph.frozen_policy import FrozenPolicyConfig
 from srl.experiments.graph.recorded_data import check_source, update_stream
+from srl.experiments.graph.replay import (
+    check_replay_fits,
+    check_replay_options,
+    check_replay_units,
+    replay_workers,
+)
 from srl.experiments.graph.resources import gpu_shares, wants_gpu, with_resources
 from srl.experiments.graph.sizes import Sizes, choose_sizes
 from srl.experiments.options.algorithms import title_of
@@ -33,6 +36,7 @@ from srl.populations.self_play import SelfPlayConfig
 from srl.populations.versus import versus_spec
 from srl.streams.push import PushStream
 from srl.streams.request import RequestStream
+from srl.streams.sample import SampleStream
 from srl.terminal.machine import limits
 from srl.workers.actor.worker import ActorConfig
 from srl.workers.evaluator import EvaluatorConfig
@@ -77,10 +81,11 @@ def standard_experiment(
     spec = profile.spec if options.agents.self_play == "none" else versus_spec(profile.spec)
     named = role_options(spec, options, trust_code)
     learning = [role.policy for role in named if role.frozen is None]
-    _check_replay_options(options, named)
+    check_replay_options(options, [role.algorithm.dataflow() for role in named if role.frozen is None])
     check_source(named, spec, options)
     if options.workers.scheduler in CLUSTERS and options.workers.actors is None:
         others = options.workers.trainers + (options.workers.policies if inference != "inline" else 0)
+        others += options.workers.replay_workers if options.workers.replay != "inline" else 0
         sizes = replace(sizes, actors=max(1, num_cores() * options.cluster.hosts - others * len(learning)))
     builder = _GraphBuilder(options, spec, named, sizes, inference)
     for role, teams in zip(named, assign_teams(spec, tuple(role.agents for role in named)), strict=True):
@@ -144,11 +149,12 @@ class _GraphBuilder:
         flow = own.algorithm.dataflow()
         recorded = bool(self._options.run.data)
         if own.frozen is None and isinstance(flow, Replay) and workers.scheduler not in CLUSTERS and not recorded:
-            _check_replay(flow, samples, workers.replay_dir)
+            check_replay_fits(flow, samples, workers.replay_dir)
         if own.frozen is None and isinstance(flow, Replay):
             groups = self._sizes.actors * self._sizes.ring
             tracks = groups if aligned else groups * self._sizes.lanes * self._num_agents(teams)
-            _check_units(flow, samples, tracks)
+            check_replay_units(flow, samples, tracks, workers.trainers)
+        replay = self._replay(own, flow, samples)
         requests = None
         separate = self._inference != "inline"
         trainer_gpu, policy_gpu = gpu_shares(own.algorithm, workers.trainers, workers.policies if separate else 0)
@@ -171,9 +177,30 @@ class _GraphBuilder:
                 WorkerGroup(f"frozen-{policy}", publisher, 1, Resources(cpu=0.0), self.restart, scalable=False)
             )
         else:
-            self._add_trainers(own, team, samples, self._num_agents(teams), trainer_gpu)
+            self._add_trainers(own, team, samples, replay, self._num_agents(teams), trainer_gpu)
 
-    def _add_trainers(self, own: RoleOptions, team: TeamSpec, samples: PushStream, agents: int, gpu: float) -> None:
+    def _has_replay_workers(self, own: RoleOptions) -> bool:
+        separate = self._options.workers.replay != "inline" and own.frozen is None
+        return separate and isinstance(own.algorithm.dataflow(), Replay)
+
+    def _replay(self, own: RoleOptions, flow: Dataflow, samples: PushStream) -> SampleStream | None:
+        """Add the replay workers of a policy, and return the stream to them; None if it has none."""
+        if not self._has_replay_workers(own) or not isinstance(flow, Replay):
+            return None
+        workers, resources = replay_workers(own.policy, flow, samples, self._options)
+        count, name = self._options.workers.replay_workers, _group_name("replay", own.policy)
+        self.groups.append(WorkerGroup(name, workers, count, resources, self.restart, scalable=False))
+        return workers.replay
+
+    def _add_trainers(
+        self,
+        own: RoleOptions,
+        team: TeamSpec,
+        samples: PushStream,
+        replay: SampleStream | None,
+        agents: int,
+        gpu: float,
+    ) -> None:
         run, workers = self._options.run, self._options.workers
         trainer = TrainerWorkerConfig(
             own.policy,
@@ -187,6 +214,7 @@ class _GraphBuilder:
             alone=self._num_learning_policies == 1,
             journal=self._options.checkpoints.journal,
             data=run.data,
+            replay=replay,
         )
         restart = replace(self.restart, together=True)
         scalable = workers.scheduler != "inline"  # several trainers need a process each
@@ -201,28 +229,29 @@ class _GraphBuilder:
             return PushStream(own.policy, BlockSpec(1, sizes.lanes * agents, observation, decision), 1)
         if self._options.run.data:
             return update_stream(own, team, sizes.batch, workers.trainers)
-        horizon, trainers = own.horizon or sizes.horizon, workers.trainers
+        horizon, in_workers = own.horizon or sizes.horizon, self._has_replay_workers(own)
+        consumers = workers.replay_workers if in_workers else workers.trainers
         lanes = sizes.lanes * agents if aligned else 1
         block = lanes * horizon
         # A number of actors chosen for this machine does not count, so that results do not depend on its cores.
         batch = sizes.batch or sizes.lanes * agents * horizon * sizes.ring * (workers.actors or 1)
-        per_trainer = batch // trainers
+        per_consumer = batch // consumers
         if sizes.batch is None:
-            per_trainer = max(block, per_trainer // block * block)
-        if per_trainer % block or per_trainer == 0 or batch % trainers:
-            unit = block * trainers
+            per_consumer = max(block, per_consumer // block * block)
+        if per_consumer % block or per_consumer == 0 or batch % consumers:
+            unit, kind = block * consumers, "replay workers" if in_workers else "trainers"
             raise ValueError(
                 f"a batch must consist of whole blocks: with {lanes} lanes x {horizon} steps"
-                f"{f' and {trainers} trainers' if trainers > 1 else ''} it must be a multiple of {unit}, found "
+                f"{f' and {consumers} {kind}' if consumers > 1 else ''} it must be a multiple of {unit}, found "
                 f"{batch}; the nearest is --batch {max(1, round(batch / unit)) * unit}"
             )
         return PushStream(
             own.policy,
             BlockSpec(horizon, lanes, observation, decision),
-            batch_blocks=per_trainer // block,
+            batch_blocks=per_consumer // block,
             max_lag=workers.max_lag,
-            consumers=trainers,
-            remote=workers.inference == "remote",
+            consumers=consumers,
+            remote=workers.inference == "remote" or (in_workers and workers.replay == "remote"),
         )
 
 
@@ -234,54 +263,6 @@ def _check_memory(actors: ActorConfig, sizes: Sizes) -> None:
             f"{sizes.actors} actors x {sizes.ring} lane groups x {sizes.lanes:,} lanes x {sizes.horizon} steps need "
             f"{needed / GIB:,.1f} GiB of memory for samples; this machine has {available / GIB:,.1f} GiB. Choose "
             "smaller --lanes, --horizon, --batch or --actors"
-        )
-
-
-def _check_replay(flow: Replay, samples: PushStream, directory: str) -> None:
-    """Raise ValueError if the replay would not fit in the memory of this machine or, with `directory`, on its disk."""
-    from srl.replay.memory import bytes_needed  # imports numba
-
-    needed = samples.consumers * bytes_needed(flow, samples.spec, samples.consumers)
-    if directory:
-        available, place, advice = _free_disk(Path(directory)), f"the disk of {directory}", "another --replay-dir"
-    else:
-        available, place, advice = limits().memory, "this machine", "a disk (--replay-dir)"
-    if needed > available:
-        each = needed / flow.capacity
-        raise ValueError(
-            f"a replay of {flow.capacity:,} decisions needs {needed / GIB:,.1f} GiB, {each:,.0f} bytes for each; "
-            f"{place} has {available / GIB:,.1f} GiB, enough for {int(available / each):,}. Choose a smaller "
-            f"--algo.replay-size, or {advice}"
-        )
-
-
-def _check_units(flow: Replay, samples: PushStream, num_tracks: int) -> None:
-    """Raise ValueError if the algorithm's units cannot be drawn from such blocks, of which `num_tracks` chains fill the
-    replay."""
-    from srl.replay.memory import check_units  # imports numba
-
-    check_units(flow, samples.spec, samples.consumers, num_tracks)
-
-
-def _free_disk(directory: Path) -> int:
-    """Return the free space where a directory is or will be."""
-    existing = next(path for path in (directory.absolute(), *directory.absolute().parents) if path.exists())
-    return shutil.disk_usage(existing).free
-
-
-def _check_replay_options(options: TrainOptions, named: Sequence[RoleOptions]) -> None:
-    """Raise ValueError if options of replay would have no effect."""
-    workers, saves = options.workers, options.checkpoints.save_replay
-    given = [name for name, value in (("--replay-dir", workers.replay_dir), ("--save-replay", saves)) if value]
-    learning = [role.algorithm for role in named if role.frozen is None]
-    if given and not any(isinstance(algorithm.dataflow(), Replay) for algorithm in learning):
-        raise ValueError(
-            f"{' and '.join(given)}: {options.algo} has no replay; leave it out, or choose dqn, sac or td3"
-        )
-    if saves and workers.scheduler in CLUSTERS:
-        raise ValueError(
-            f"--save-replay works with --scheduler processes or inline: with {workers.scheduler}, the replay is on the "
-            "hosts of the trainers, where this process cannot read it"
         )
 
 

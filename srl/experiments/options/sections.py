@@ -149,6 +149,11 @@ class WorkerOptions:
     --policy-workers. (--roles assigns agents to policies.)"""
     in_flight: int = 1
     """Batches that a policy worker processes at a time; use more than 1 for a busy or remote accelerator."""
+    replay: Literal["inline", "host", "remote"] = "inline"
+    """Where the replay of off-policy algorithms is. `inline`: inside each trainer; `host`: in replay workers, connected
+    over Unix sockets; `remote`: in replay workers, over TCP."""
+    replay_workers: int = 1
+    """Number of replay workers, unless the replay is inline; each keeps its share of the decisions."""
     max_lag: int = 1
     """Versions that the acting policy may lag behind the update that learns from its data. 0: exactly synchronous."""
     replay_dir: str = ""
@@ -161,12 +166,20 @@ class WorkerOptions:
 
     def __post_init__(self) -> None:
         _check_at_least_one(self, "trainers", "policies", "in_flight", "actors", "lanes", "ring", "horizon", "batch")
+        _check_at_least_one(self, "replay_workers")
         if self.max_lag < 0:
             raise ValueError(f"max_lag must be 0 (synchronous) or more, found {self.max_lag}")
         if self.scheduler == "inline" and self.trainers > 1:
             raise ValueError("several trainers need a process each: use --scheduler processes")
         if self.scheduler == "inline" and self.inference == "remote":
             raise ValueError("remote inference needs processes: use --scheduler processes")
+        if self.scheduler == "inline" and self.replay == "remote":
+            raise ValueError("remote replay needs processes: use --scheduler processes, or --replay host")
+        if self.replay == "inline" and self.replay_workers > 1:
+            raise ValueError(
+                f"an inline replay has no workers: use --replay host or remote with --replay-workers "
+                f"{self.replay_workers}"
+            )
 
 
 @dataclass(frozen=True)

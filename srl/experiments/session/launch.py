@@ -44,6 +44,7 @@ from srl.storage.run_directory import RunDirectory
 from srl.storage.run_ownership import Ownership
 from srl.storage.saved_policies import choose_checkpoint
 from srl.storage.service_sinks import check_sinks
+from srl.workers.replay.worker import REPLAY_MODULE, ReplayWorkerConfig
 
 Env = str | Callable[..., Any]
 
@@ -376,7 +377,8 @@ def _session(
     options, environment, why_not = prepared.options, prepared.environment, prepared.profile.why_not_resumable
     experiment = dataclasses.replace(prepared.experiment, name=run.name)
     run.write_config(describe(experiment, options, environment))
-    preload = (type(environment).__module__,)
+    in_workers = any(isinstance(group.config, ReplayWorkerConfig) for group in experiment.groups)
+    preload = (type(environment).__module__, *([REPLAY_MODULE] if in_workers else []))
     session = Session(
         experiment, run, ownership, options, on_status, began, preload, why_not, site, takeover, callbacks
     )

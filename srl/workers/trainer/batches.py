@@ -6,18 +6,16 @@ import copy
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import numpy as np
 
 from srl.api.block import BlockSpec, Episodes, joined
 from srl.api.status import StreamStatus
-from srl.api.streams import PostedBlock, PushConsumer
+from srl.api.streams import Batch, PostedBlock, PushConsumer, StreamBatchSource
 from srl.api.trainer import Trajectory
 from srl.api.worker import Context
-from srl.base.meter import Counter
 from srl.base.state import NotResumable, State, part, under
 from srl.base.tree import Array, from_leaves
 from srl.streams.push import PushStream
@@ -28,20 +26,6 @@ IDLE_SECONDS = 0.5
 LATE_BLOCK_SHARE = 0.5
 """Maximum time that a complete batch waits for a late block, as a fraction of the time between batches."""
 MIN_SLEEP_SECONDS = 0.001
-
-
-@dataclass
-class Batch:
-    """The data of one update. `data` is valid until the batch is given back."""
-
-    update: int  # number of the update
-    data: Any  # a Trajectory or a batch from replay
-    lags: Array  # lag of each new decision behind this update, in policy versions
-    samples: tuple[str, ...] = ()  # labels of the blocks
-    episodes: dict[str, Episodes] = field(default_factory=dict)  # actor -> episodes that ended in its blocks
-    priorities: Array | None = None  # feedback to the replay, set after the update
-    drawn: Any = None  # in the form of the maker that made the batch
-    gauges: Mapping[Counter, int] = field(default_factory=dict)  # of the maker, when it made the batch
 
 
 class BatchMaker(Protocol):
@@ -127,25 +111,8 @@ def _next_batch(consumer: PushConsumer, update: int, maker: BatchMaker) -> Batch
     return batch
 
 
-class BatchSource(Protocol):
-    """Source of a trainer's batches. One batch is in use at a time; return it with `give_back` before the next poll."""
-
-    def poll(self) -> Batch | None: ...
-
-    def give_back(self, batch: Batch) -> None:
-        """Give back a used batch, so that its memory can be reused and the replay gets its feedback."""
-
-    def status(self) -> StreamStatus: ...
-
-    def state(self) -> State: ...
-
-    def restore(self, state: State) -> bool: ...
-
-    def close(self) -> None: ...
-
-
 class DirectBatches:
-    """Source that gathers batches on demand, for single-threaded runs."""
+    """Source that gathers batches from a push stream on demand."""
 
     NUM_BATCHES = 1
 
@@ -157,10 +124,17 @@ class DirectBatches:
         self._maker = maker
         self._update = version
 
-    def poll(self) -> Batch | None:
+    @property
+    def is_urgent(self) -> bool:
+        return self._consumer.waits_for_late_block
+
+    def receive(self) -> None:
         self._consumer.poll()
         self._consumer.advance(self._published())
-        batch = _next_batch(self._consumer, self._update, self._maker)
+
+    def poll(self) -> Batch | None:
+        self.receive()
+        batch = _next_batch(self._consumer, self._update, self._maker) if self._maker.num_free else None
         if batch is not None:
             self._update += 1
         return batch
@@ -186,29 +160,33 @@ class DirectBatches:
 
 
 class PrefetchedBatches:
-    """Source whose thread owns the stream's consumer and gathers batches; NumPy releases the GIL while it copies."""
+    """Source whose thread owns another source and makes the next batch during the current update. NumPy releases the
+    GIL while it copies."""
 
-    NUM_BATCHES = 2  # one in use, one being gathered
+    NUM_BATCHES = 2  # one in use, one being made
 
     def __init__(
-        self, stream: PushStream, context: Context, version: int, published: Callable[[], int], maker: BatchMaker
+        self,
+        open_source: Callable[[Context], StreamBatchSource],
+        context: Context,
+        version: int,
+        published: Callable[[], int],
     ) -> None:
         self._wait_set = WaitSet()
-        self._context = context
         own = copy.copy(context)
         own.wake_on = self._wait_set.watch  # type: ignore[method-assign]  # endpoints wake the thread, not the worker
-        self._consumer = stream.consumer(own, version)
-        self._maker = maker
-        self._used: deque[Batch] = deque()  # batches for the thread to give back to the maker
+        self._source = open_source(own)
+        self._used: deque[Batch] = deque()  # batches for the thread to give back to the source
         self._ready: deque[Batch] = deque()
+        self._num_free = self.NUM_BATCHES
         self._published = published
-        self._given_back = self._update = version
+        self._given_back = version
         self._stopping = False
         self._error: BaseException | None = None
         self._gathered = time.monotonic()
         self._batch_seconds = 0.0
         self._wake_worker = context.waker()
-        self._status = self._consumer.status()
+        self._status = self._source.status()
         self._thread = threading.Thread(target=self._run, name="prefetch", daemon=True)
         self._thread.start()
 
@@ -246,28 +224,28 @@ class PrefetchedBatches:
             self._error = error
             self._wake_worker()
         finally:
-            self._consumer.close()
+            self._source.close()
 
     def _sleep_seconds(self) -> float:
-        """Return the maximum time to sleep before the next poll of the stream."""
+        """Return the maximum time to sleep before the next poll of the source."""
         if self._published() < self._given_back:
             return MIN_SLEEP_SECONDS  # nothing wakes this thread when the version becomes durable
-        if not self._consumer.waits_for_late_block:
+        if not self._source.is_urgent:
             return IDLE_SECONDS
         return min(IDLE_SECONDS, max(MIN_SLEEP_SECONDS, LATE_BLOCK_SHARE * self._batch_seconds / LATE_BLOCK_POLLS))
 
     def _gather(self) -> None:
-        """Receive blocks, and gather as many batches as are complete and fit into free memory."""
-        self._consumer.poll()
-        self._consumer.advance(self._published())
+        """Receive data, and make as many batches as are complete and fit into free memory."""
+        self._source.receive()
         while self._used:
-            self._maker.give_back(self._used.popleft())
-        while self._maker.num_free:
-            batch = _next_batch(self._consumer, self._update, self._maker)
+            self._source.give_back(self._used.popleft())
+            self._num_free += 1
+        while self._num_free:
+            batch = self._source.poll()
             if batch is None:
                 break
+            self._num_free -= 1
             self._ready.append(batch)
-            self._update += 1
             self._wake_worker()
             self._batch_seconds, self._gathered = time.monotonic() - self._gathered, time.monotonic()
-        self._status = self._consumer.status()
+        self._status = self._source.status()

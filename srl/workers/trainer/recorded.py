@@ -9,6 +9,7 @@ import numpy as np
 from srl.api.dataflow import Replay
 from srl.api.spaces import Space
 from srl.api.status import StreamStatus
+from srl.api.streams import Batch
 from srl.base.meter import Counter
 from srl.base.seeding import derive
 from srl.base.state import State
@@ -16,7 +17,6 @@ from srl.base.tree import Array, from_leaves
 from srl.datasets.recorded import HORIZON, RecordedData, block_spec, fill
 from srl.replay.memory import ReplayMemory
 from srl.streams.push import PushStream
-from srl.workers.trainer.batches import Batch
 
 
 class RecordedBatches:

@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from srl.api.dataflow import Replay
-from srl.api.streams import PostedBlock
+from srl.api.streams import Batch, PostedBlock
 from srl.base.meter import Counter
 from srl.base.shared_memory import KeptMemory
 from srl.base.state import State, pack, part, under, unpack
 from srl.replay.memory import Drawn, ReplayMemory
 from srl.replay.storage import Arena
 from srl.streams.push import PushStream
-from srl.workers.trainer.batches import Batch, episodes_of, labels_of, lags_of
+from srl.workers.trainer.batches import episodes_of, labels_of, lags_of
 
 WARMUP, DECISIONS, STEPS = 0, 1, 2
 """Counts: decisions for the warm-up, decisions since, and gradient steps of the batches that were given back."""

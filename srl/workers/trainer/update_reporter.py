@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 
 from srl.api.control import EpisodeReport, JournalEntry, UpdateRecord
+from srl.api.streams import Batch
 from srl.api.trainer import TrainResult
 from srl.api.transport import Message
 from srl.api.worker import WorkerId
 from srl.base.tree import Array
-from srl.workers.trainer.batches import Batch
 
 REPEATED = 16  # records that a replacement repeats: more than are ever in transit to the controller
 MAX_BYTES = 640 << 10

@@ -12,23 +12,19 @@ import numpy as np
 
 from srl.api.algorithm import AlgorithmConfig
 from srl.api.control import ChangeOption, Done, Instruction, Notice, OptionValue
-from srl.api.dataflow import OnPolicy, Replay
+from srl.api.dataflow import OnPolicy, Replay, first_steps
 from srl.api.spaces import Space
-from srl.api.streams import StreamEnd
+from srl.api.streams import Batch, BatchSource, StreamBatchSource, StreamEnd
 from srl.api.trainer import TrainerGroup
 from srl.api.worker import FINISHED, IDLE, WORKED, Context, PollResult, RunBroken, WorkerConfig
 from srl.base.meter import Counter, Phase
 from srl.base.seeding import derive
 from srl.base.state import NotResumableYet, State, part, under
+from srl.base.tree import Array
 from srl.streams.push import PushStream
-from srl.workers.trainer.batches import (
-    Batch,
-    BatchMaker,
-    BatchSource,
-    DirectBatches,
-    PrefetchedBatches,
-    TrajectoryMaker,
-)
+from srl.streams.sample import SampleStream
+from srl.workers.trainer.batches import BatchMaker, DirectBatches, PrefetchedBatches, TrajectoryMaker
+from srl.workers.trainer.sampled import SampledBatches
 from srl.workers.trainer.update_reporter import UpdateReporter
 
 MAX_SKIPPED = 3
@@ -51,12 +47,19 @@ class TrainerWorkerConfig(WorkerConfig):
     journal: bool = False  # whether to report each update's samples, which costs a digest of the parameters
     data: tuple[str, ...] = ()
     """Data sets to learn from, in place of what actors send. A step is then a gradient step."""
+    replay: SampleStream | None = None
+    """Stream to the replay workers that consume `samples`; None: the trainer consumes them itself."""
 
     def committed_policy(self) -> str:
         return self.policy
 
     def resized(self, count: int) -> TrainerWorkerConfig:
         """Return a copy of this config in which `count` trainers share the same batch."""
+        flow = self.algorithm.dataflow()
+        if self.replay is not None and isinstance(flow, Replay):
+            if flow.batch % count:
+                raise ValueError(f"a batch of {flow.batch} units cannot be shared by {count} trainers")
+            return replace(self, size=count)
         blocks = self.samples.batch_blocks * self.samples.consumers
         if blocks % count:
             possible = ", ".join(str(number) for number in range(1, blocks + 1) if blocks % number == 0)
@@ -85,7 +88,25 @@ class TrainerWorkerConfig(WorkerConfig):
         return {**sizes, "epochs": cost.epochs, "num_minibatches": cost.minibatches}
 
     def ends(self) -> list[StreamEnd]:
-        return [] if self.data else [self.samples.end("target")]
+        if self.data:
+            return []
+        return [self.samples.end("target") if self.replay is None else self.replay.end("source")]
+
+    def source(
+        self,
+        context: Context,
+        version: int,
+        published: Callable[[], int],
+        num_batches: int,
+        lowest: Callable[[int], int],
+    ) -> StreamBatchSource:
+        """Return the source of batches from update number `version` on, `num_batches` of which exist at a time.
+        `lowest` is that of the trainer."""
+        flow = self.algorithm.dataflow()
+        if self.replay is not None and isinstance(flow, Replay):
+            updates = max(1.0, self.target_steps / self.samples.batch)
+            return SampledBatches(flow, self.replay, context, self.size, updates, version, published)
+        return DirectBatches(self.samples, context, version, published, self.maker(num_batches, context, lowest))
 
     def maker(self, num_batches: int, context: Context, lowest: Callable[[int], int]) -> BatchMaker:
         """Return the maker of batches for the algorithm's dataflow, `num_batches` of which exist at a time. `lowest`
@@ -134,25 +155,30 @@ class TrainerWorker:
                 self._parameters.push(self._version, self._trainer.parameters())
         self._meter.set(Counter.VERSION, self._version)
         self._published = self._version
-        self._batches = self._source()
+        self._batches = self._open_batches()
         self._resumed = self._version > 0
         self._used: Batch | None = None
         self._changes: deque[ChangeOption] = deque()  # not applied yet
         self._last_change = 0  # number of the last change received
         self._done_reported = False
 
-    def _source(self) -> BatchSource:
-        config, context = self._config, self._context
+    def _open_batches(self) -> BatchSource:
+        config, version, durable = self._config, self._version, self._durable_version
         if config.data:
             from srl.workers.trainer.recorded import RecordedBatches  # imports numba and h5py
 
             spaces, flow = (config.observation, config.action), config.algorithm.dataflow()
             assert isinstance(flow, Replay)
-            counts = config.target_steps, self._version, self._steps
+            counts = config.target_steps, version, self._steps
             return RecordedBatches(config.data, flow, config.samples, spaces, *counts, self._rank, config.seed)
-        kind = PrefetchedBatches if context.threads else DirectBatches
-        maker = config.maker(kind.NUM_BATCHES, context, self._trainer.lowest)
-        return kind(config.samples, context, self._version, self._durable_version, maker)
+
+        def open_source(context: Context) -> StreamBatchSource:
+            num_batches = PrefetchedBatches.NUM_BATCHES if context.threads else DirectBatches.NUM_BATCHES
+            return config.source(context, version, durable, num_batches, self._trainer.lowest)
+
+        if self._context.threads:
+            return PrefetchedBatches(open_source, self._context, version, durable)
+        return open_source(self._context)
 
     def _resume(self) -> None:
         committed = self._commits.read()
@@ -217,8 +243,9 @@ class TrainerWorker:
         self._apply_changes()
         progress = self._steps / self._config.target_steps
         self._records.announce(self._version + 1, batch)
-        result = self._trainer.step(batch.data, min(1.0, progress))
-        batch.priorities = result.priorities
+        data = self._agreed_data(batch)
+        result = self._trainer.step(data, min(1.0, progress))
+        batch.priorities = _padded(result.priorities, batch)
         self._count(batch)
         self._note_refill(batch)
         self._steps += result.num_decisions
@@ -242,6 +269,15 @@ class TrainerWorker:
                 self._durable_version()
             )  # now, so that what a callback changes affects the next update
         meter.enter(Phase.OTHER)
+
+    def _agreed_data(self, batch: Batch) -> Any:
+        """Return the data of a batch, with as many minibatches from replay as all ranks have: they must make the same
+        number of gradient steps, and one of them may have a memory that is almost empty."""
+        data = batch.data
+        if self._config.size == 1 or isinstance(self._config.algorithm.dataflow(), OnPolicy):
+            return data
+        num_steps = self._trainer.lowest(data.num_steps)
+        return data if num_steps == data.num_steps else first_steps(data, num_steps)
 
     def _note_refill(self, batch: Batch) -> None:
         """Report that the replay of a resumed run starts empty, once."""
@@ -326,3 +362,11 @@ class TrainerWorker:
         self._batches.close()
         if self._group is not None and not isinstance(self._group.rendezvous, str):
             self._group.rendezvous.close()
+
+
+def _padded(priorities: Array | None, batch: Batch) -> Array | None:
+    """Return the priorities with NaN, which changes nothing, for minibatches that were not used."""
+    if priorities is None or len(priorities) == batch.data.num_steps:
+        return priorities
+    unused = np.full((batch.data.num_steps - len(priorities), *priorities.shape[1:]), np.nan, priorities.dtype)
+    return np.concatenate([priorities, unused])

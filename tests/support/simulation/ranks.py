@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from srl.api.streams import Batch
 from srl.api.trainer import TrainerGroup, TrainResult, Trajectory
 from srl.base.tree import Array
-from srl.workers.trainer.batches import Batch, DirectBatches
+from srl.workers.trainer.batches import DirectBatches
 from srl.workers.trainer.worker import AGREED
 from support.counting import CountingTrainer
 

@@ -1,0 +1,103 @@
+"""Replay in the graph: whether it fits, where it is, and the workers that keep it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from srl.api.dataflow import Dataflow, Replay
+from srl.api.experiment import Resources
+from srl.base.wire import MAX_BYTES
+from srl.experiments.options.algorithms import title_of
+from srl.experiments.options.sections import CLUSTERS
+from srl.experiments.options.train_options import TrainOptions
+from srl.streams.push import PushStream
+from srl.streams.sample import SampleStream
+from srl.terminal.machine import limits
+from srl.workers.replay.worker import ReplayWorkerConfig
+
+MIB, GIB = 2**20, 2**30
+
+
+def shard_bytes(flow: Replay, samples: PushStream) -> int:
+    """Return the bytes of the replay of one consumer."""
+    from srl.replay.memory import bytes_needed  # imports numba
+
+    return bytes_needed(flow, samples.spec, samples.consumers)
+
+
+def check_replay_fits(flow: Replay, samples: PushStream, directory: str) -> None:
+    """Raise ValueError if the replay would not fit in the memory of this machine or, with `directory`, on its disk."""
+    needed = samples.consumers * shard_bytes(flow, samples)
+    if directory:
+        available, place, advice = _free_disk(Path(directory)), f"the disk of {directory}", "another --replay-dir"
+    else:
+        available, place, advice = limits().memory, "this machine", "a disk (--replay-dir)"
+    if needed > available:
+        each = needed / flow.capacity
+        raise ValueError(
+            f"a replay of {flow.capacity:,} decisions needs {needed / GIB:,.1f} GiB, {each:,.0f} bytes for each; "
+            f"{place} has {available / GIB:,.1f} GiB, enough for {int(available / each):,}. Choose a smaller "
+            f"--algo.replay-size, or {advice}"
+        )
+
+
+def check_replay_units(flow: Replay, samples: PushStream, num_tracks: int, trainers: int) -> None:
+    """Raise ValueError if the algorithm's units cannot be drawn from such blocks, of which `num_tracks` chains fill the
+    replay, or if the trainers cannot share a minibatch."""
+    from srl.replay.memory import check_units  # imports numba
+
+    if flow.batch % trainers:
+        raise ValueError(f"--algo.batch-size must be a multiple of the {trainers} trainers; found {flow.batch}")
+    check_units(dataclasses.replace(flow, batch=samples.consumers), samples.spec, samples.consumers, num_tracks)
+
+
+def _free_disk(directory: Path) -> int:
+    """Return the free space where a directory is or will be."""
+    existing = next(path for path in (directory.absolute(), *directory.absolute().parents) if path.exists())
+    return shutil.disk_usage(existing).free
+
+
+def check_replay_options(options: TrainOptions, flows: Sequence[Dataflow]) -> None:
+    """Raise ValueError if options of replay would have no effect on the policies that learn."""
+    workers, saves = options.workers, options.checkpoints.save_replay
+    named = {"--replay": workers.replay != "inline", "--replay-dir": workers.replay_dir, "--save-replay": saves}
+    given = [name for name, value in named.items() if value]
+    if given and not any(isinstance(flow, Replay) for flow in flows):
+        raise ValueError(
+            f"{' and '.join(given)}: {title_of(options.algo)} has no replay, because it learns from each decision "
+            "once; leave it out, or choose an off-policy algorithm such as dqn, sac or td3"
+        )
+    if saves and workers.scheduler in CLUSTERS:
+        raise ValueError(
+            f"--save-replay works with --scheduler processes or inline: with {workers.scheduler}, the replay is on "
+            "other hosts, where this process cannot read it"
+        )
+
+
+def replay_workers(
+    policy: str, flow: Replay, samples: PushStream, options: TrainOptions
+) -> tuple[ReplayWorkerConfig, Resources]:
+    """Return the config of the workers that consume `samples`, and what each of them needs. Raises ValueError if the
+    batches of trainers do not fit into messages."""
+    workers = options.workers
+    stream = SampleStream(policy, samples.spec, flow.unit, samples.consumers, samples.remote)
+    _check_sample_stream(flow, stream, samples, workers.trainers)
+    resources = Resources()
+    if workers.scheduler in CLUSTERS:
+        resources = Resources(memory_mb=math.ceil(shard_bytes(flow, samples) / MIB))
+    return ReplayWorkerConfig(policy, flow, samples, stream, options.run.seed), resources
+
+
+def _check_sample_stream(flow: Replay, stream: SampleStream, samples: PushStream, trainers: int) -> None:
+    steps = math.ceil(samples.batch * flow.updates_per_decision)
+    needed = steps * flow.batch // trainers * stream.unit_nbytes()
+    if needed > MAX_BYTES:
+        raise ValueError(
+            f"{steps} minibatches of {flow.batch // trainers} units per update and trainer take up to "
+            f"{needed / GIB:.1f} GiB, more than a message to a trainer may have ({MAX_BYTES / GIB} GiB): choose a "
+            "smaller --horizon or fewer --lanes, so that there are more updates, or --replay inline"
+        )

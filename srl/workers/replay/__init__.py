@@ -1,0 +1,1 @@
+"""Replay workers: they keep past blocks, and trainers draw from them."""
