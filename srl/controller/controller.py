@@ -197,6 +197,11 @@ class Controller:
         if self.active:
             self.state, self.reason = state, reason
 
+    def fail(self, reason: str) -> None:
+        """End the run as failed, even if it has ended otherwise. A second reason follows the first."""
+        self.reason = f"{self.reason}\n{reason}" if self.state == "failed" else reason
+        self.state = "failed"
+
     def shut_down(self) -> None:
         """Ask the workers to stop, and kill those that do not."""
         live = [slot for slot in self._slots.values() if slot.state in LIVE]

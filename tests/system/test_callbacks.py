@@ -76,7 +76,8 @@ class Everything(srl.Callback):
 
 def train(root: Path, callback: srl.Callback, **options: Any) -> srl.Run:
     tracer = "srl.testing.environments:Tracer"
-    return srl.train(tracer, env_args={"length": 8}, root=root, callbacks=[callback], **{**SMALL, **options})
+    settings = {**SMALL, "callbacks": [callback], **options}
+    return srl.train(tracer, env_args={"length": 8}, root=root, **settings)
 
 
 def test_a_callback_sees_every_event_and_changes_the_run(tmp_path: Path) -> None:
@@ -127,6 +128,22 @@ def test_an_error_in_a_callback_can_be_a_warning(tmp_path: Path) -> None:
     run = train(tmp_path, Broken(), steps=256, callback_errors="warn")
     assert run.state == "finished"
     assert any("callback Broken.on_update failed; the run continues" in text for text in run.status.messages)
+
+
+class BrokenEnd(srl.Callback):
+    def on_end(self, report: Any) -> None:
+        raise KeyError("at the end")
+
+
+def test_an_error_at_the_end_fails_the_run_or_is_a_warning(tmp_path: Path) -> None:
+    with pytest.raises(srl.RunFailed, match=r"callback BrokenEnd\.on_end failed:\nTraceback") as raised:
+        train(tmp_path, BrokenEnd(), steps=64)
+    assert raised.value.status is not None
+    assert raised.value.status.state == "failed"
+    seen: list[Any] = []
+    run = train(tmp_path, BrokenEnd(), steps=64, name="warns", callback_errors="warn", on_status=seen.append)
+    assert run.state == "finished"
+    assert "callback BrokenEnd.on_end failed; the run continues" in seen[-1].messages[-1]
 
 
 @pytest.mark.parametrize(

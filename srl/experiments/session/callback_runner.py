@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import queue
 import re
 import threading
@@ -84,7 +85,7 @@ class LiveRun:
         self._requests.append(lambda: self._controller.stop("finished", reason))
 
     def fail(self, reason: str) -> None:
-        self._requests.append(lambda: self._controller.stop("failed", reason))
+        self._requests.append(lambda: self._controller.fail(reason))
 
     def save_checkpoint(self) -> None:
         self.save_now = True
@@ -119,11 +120,13 @@ class CallbackRunner:
         self._callbacks = list(callbacks)
         self._notify = notify
         self._only_warn = only_warn
+        # By identity: callbacks that are dataclasses have no hash, and may be equal.
+        self._keys = {id(c): f"{type(c).__name__}-{index}" for index, c in enumerate(callbacks)}
         self._concerned = {event: [c for c in callbacks if _overrides(c, event)] for event in EVENTS}
-        self._reported: set[tuple[Callback, str]] = set()  # slow or failed calls
+        self._reported: set[tuple[str, str]] = set()  # callbacks and events with slow or failed calls
         self._dropped = 0
         self._failed = False
-        self._states: dict[str, dict[str, Any]] = {}
+        self._states: dict[str, str] = {}  # callback -> its state as JSON, which later calls do not change
         self._waiting: queue.Queue[tuple[Callback, str, Any] | None] = queue.Queue()
         self._current = ""
         for callback in callbacks:
@@ -148,12 +151,17 @@ class CallbackRunner:
 
     def states(self) -> dict[str, dict[str, Any]]:
         """Return the states of the callbacks after their last calls, by class and position."""
-        return dict(self._states)
+        return {key: json.loads(text) for key, text in dict(self._states).items()}
 
     def restore(self, states: Mapping[str, Mapping[str, Any]]) -> None:
-        for key, callback in zip(map(self._key, self._callbacks), self._callbacks, strict=True):
-            if key in states:
-                callback.restore(states[key])
+        """Restore the states of an earlier part of the run. Raises ValueError if a callback cannot use its own."""
+        for callback in self._callbacks:
+            if (key := self._keys[id(callback)]) in states:
+                try:
+                    callback.restore(states[key])
+                except Exception as error:
+                    name = f"{type(callback).__name__}.restore"
+                    raise ValueError(f"callback {name} failed:\n{traceback.format_exc()}") from error
 
     def close(self) -> None:
         """Wait until the calls so far have returned, for a bounded time."""
@@ -168,9 +176,6 @@ class CallbackRunner:
         if self._dropped:
             self._notify(f"callbacks were too slow: {self._dropped:,} calls were dropped")
 
-    def _key(self, callback: Callback) -> str:
-        return f"{type(callback).__name__}-{self._callbacks.index(callback)}"
-
     def _work(self) -> None:
         while (item := self._waiting.get()) is not None:
             self._call(*item)
@@ -178,25 +183,29 @@ class CallbackRunner:
     def _call(self, callback: Callback, event: str, argument: Any) -> None:
         if self._failed and event != "on_end":
             return
-        self._current = f"{type(callback).__name__}.{event}"
+        key, name = self._keys[id(callback)], type(callback).__name__
+        self._current = f"{name}.{event}"
         began = time.monotonic()
         try:
             getattr(callback, event)(argument)
+            taken = time.monotonic() - began
+            if taken > SLOW_SECONDS and (key, event) not in self._reported:
+                self._reported.add((key, event))
+                self._notify(f"callback {self._current} is slow: it took {taken:.1f} s")
             if _overrides(callback, "state"):
-                self._states[self._key(callback)] = callback.state()
-        except Exception:
-            self._report(callback, event, traceback.format_exc())
-        taken = time.monotonic() - began
-        if taken > SLOW_SECONDS and (callback, event) not in self._reported:
-            self._reported.add((callback, event))
-            self._notify(f"callback {self._current} is slow: it took {taken:.1f} s")
+                self._current = f"{name}.state"
+                self._states[key] = json.dumps(callback.state())
+        except BaseException as error:  # also SystemExit, which would end the thread without a word
+            if self._thread is None and isinstance(error, KeyboardInterrupt):
+                raise  # Ctrl-C
+            self._report(key, traceback.format_exc())
 
-    def _report(self, callback: Callback, event: str, text: str) -> None:
+    def _report(self, key: str, text: str) -> None:
         if not self._only_warn:
             self._failed = True
             self.run.fail(f"callback {self._current} failed:\n{text}")
-        elif (callback, event) not in self._reported:
-            self._reported.add((callback, event))
+        elif (key, self._current) not in self._reported:
+            self._reported.add((key, self._current))
             self._notify(f"callback {self._current} failed; the run continues:\n{text}")
 
 

@@ -253,7 +253,9 @@ class Session:
             self._run.write_status(self._controller.status())
         except OSError as error:
             self._controller.add_message(str(error))
-        return self._controller.status()
+        status = self._controller.status()
+        self._on_status(status)  # with what callbacks and sinks reported at the end
+        return status
 
     def _observe(self, status: RunStatus) -> None:
         for text in self._losses.drain_messages():
