@@ -31,7 +31,9 @@ from srl.storage.metric_rows import all_rows
 from srl.storage.run_directory import RunDirectory
 
 LENGTH, LANES = 7, 8
-ALGORITHMS = ("ppo", "a2c", "impala", "ppg", "ippo", "mappo")
+ALGORITHMS = ("ppo", "a2c", "impala", "ppg", "ippo", "mappo", "dqn", "rainbow", "sac", "td3", "ddpg")
+CONTINUOUS = ("sac", "td3", "ddpg")
+# Runs on Slurm and Ray are recorded by the same controller and agents as runs on hosts, and need a cluster.
 SCHEDULERS = {
     "inline": ["--scheduler", "inline"],
     "processes": ["--actors", "2"],
@@ -75,6 +77,26 @@ def team() -> Any:
     return Team()
 
 
+def point() -> Any:
+    """Make an environment with real-valued actions whose episodes have LENGTH steps."""
+    import gymnasium
+
+    class Point(gymnasium.Env):  # type: ignore[misc, type-arg]
+        observation_space = gymnasium.spaces.Box(0.0, LENGTH, (1,))
+        action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,))
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            super().reset(seed=seed)
+            self.t = 0
+            return np.zeros(1, np.float32), {}
+
+        def step(self, action: Any) -> Any:
+            self.t += 1
+            return np.full(1, self.t, np.float32), -abs(float(action[0])), self.t == LENGTH, False, {}
+
+    return Point()
+
+
 @dataclass
 class Trial:
     name: str
@@ -82,14 +104,20 @@ class Trial:
     algorithm: str
     disturbance: str  # none, worker or command
     root: Path
+    steps: int = STEPS
     disturbances: int = 0
 
     def words(self) -> list[str]:
         sizes = f"--lanes {LANES} --horizon 16 --batch 256 --recipe none --sinks --checkpoint-seconds 1".split()
-        where = ["--root", str(self.root), "--name", self.name, "--steps", str(STEPS), "--algo", self.algorithm]
+        where = ["--root", str(self.root), "--name", self.name, "--steps", str(self.steps), "--algo", self.algorithm]
         env = ["srl.testing.environments:Tracer", "--env-arg", f"length={LENGTH}"]
         if self.algorithm == "mappo":
             env = [f"pettingzoo:{Path(__file__).resolve()}:team"]
+        elif self.algorithm in CONTINUOUS:
+            env = [f"{Path(__file__).resolve()}:point"]
+        if (name := self.algorithm) in ("dqn", "rainbow", *CONTINUOUS):
+            sizes += ["--algo.learning-starts", "1000", "--algo.updates-per-decision", "0.02"]
+            sizes += ["--algo.hidden-sizes", "16"] if name in ("dqn", "rainbow") else []
         return ["train", *env, *where, *sizes, *SCHEDULERS[self.scheduler]]
 
     @property
@@ -120,7 +148,9 @@ class Trial:
 
     def errors(self) -> list[str]:
         found = srl.load_run(self.directory.path)
-        metrics, episodes = found.metrics(), found.episodes()
+        # As arrays, also if pandas is installed.
+        tables = found.metrics(), found.episodes()
+        metrics, episodes = ({name: np.asarray(table[name]) for name in table} for table in tables)
         is_update = metrics["kind"] == "update"
         updates, counts = metrics["update"][is_update], metrics["episodes"][is_update]
         (policy,) = found.status.policies.values()
@@ -128,7 +158,7 @@ class Trial:
         if updates.tolist() != list(range(1, policy.version + 1)):
             missing = sorted({*range(1, policy.version + 1)} - {*updates.tolist()})
             errors.append(f"{len(updates)} rows for {policy.version} updates; missing: {missing[:10]}")
-        kept = np.bincount(episodes["update"], minlength=policy.version + 1)[1:]
+        kept = np.bincount(episodes["update"].astype(int), minlength=policy.version + 1)[1:]
         if kept.tolist() != counts.tolist():
             errors.append(f"rows count {int(counts.sum())} episodes, episodes.bin has {int(kept.sum())}")
         unfinished = metrics["step"][is_update][-1] - episodes["length"].sum()
@@ -166,6 +196,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--first", type=int, default=0, help="number of the first run")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--steps", type=int, default=STEPS)
     settings = parser.parse_args()
     draw = random.Random(settings.seed)
     failed = 0
@@ -175,14 +206,14 @@ def main() -> None:
             algorithm = ALGORITHMS[number % len(ALGORITHMS)]
             kinds = ["none", "command"] if scheduler == "inline" else ["none", "worker", "command"]
             disturbance = kinds[number // len(SCHEDULERS) % len(kinds)]
-            trial = Trial(f"run{number}", scheduler, algorithm, disturbance, Path(folder))
+            trial = Trial(f"run{number}", scheduler, algorithm, disturbance, Path(folder), settings.steps)
             try:
                 trial.conduct(draw)
                 errors = trial.errors()
             except (RuntimeError, OSError, ValueError, subprocess.SubprocessError) as error:
                 errors = [str(error)]
             if number == 0:
-                again = Trial("again", scheduler, algorithm, "none", Path(folder))
+                again = Trial("again", scheduler, algorithm, "none", Path(folder), settings.steps)
                 again.conduct(draw)
                 errors += [] if again.rows() == trial.rows() else ["the same run wrote other rows"]
             failed += bool(errors)

@@ -68,6 +68,7 @@ class EvaluationStatus(msgspec.Struct, frozen=True):
     best_step: int
     truncated: int = 0  # episodes that did not end within `--eval-max-steps`
     facts: dict[str, float] = {}  # means of the environment's statistics
+    policy: str = ""  # name of the evaluated policy
 
     def score(self, name: str) -> float | None:
         """Return the mean of `return` or of another statistic, negated for `-NAME`: more is better. None if unknown."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -45,7 +46,7 @@ class Curriculum(Callback):
     reaches `threshold`."""
 
     option: str
-    """Option to change, usually `env.NAME`."""
+    """Option to change, usually `env.NAME`. Only episodes that began with its current value count."""
     levels: tuple[float, ...]
     """Values from easy to difficult."""
     threshold: float = 0.8
@@ -53,6 +54,7 @@ class Curriculum(Callback):
     """Episode fact that is averaged; `return` works as well."""
     window: int = 100
     _level: int = field(default=0, init=False, repr=False)
+    _changed: int = field(default=0, init=False, repr=False)  # update after which the level was set
     _recent: deque[float] = field(default_factory=deque, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -64,18 +66,26 @@ class Curriculum(Callback):
 
     def on_episode(self, record: Mapping[str, Any]) -> None:
         value = record.get(self.fact)
-        if value is None or self._level + 1 >= len(self.levels):
+        if value is None or self._level + 1 >= len(self.levels) or not self._began_with_level(record):
             return
         self._recent.append(float(value))
         if len(self._recent) < self.window:
             return
         if sum(self._recent) / self.window >= self.threshold:
             self._level += 1
+            self._changed = record["update"]
             self._recent.clear()  # episodes of the previous level say nothing about the next
             self.run.change(self.option, self.levels[self._level])
             self.run.log(curriculum_level=self._level)
         else:
             self._recent.popleft()
+
+    def _began_with_level(self, record: Mapping[str, Any]) -> bool:
+        level = self.levels[self._level]
+        if self.option.startswith("env.") and not isinstance(level, str):
+            # Workers get a change some time after it was requested; episodes in progress began before.
+            return math.isclose(record.get(self.option, math.nan), level, rel_tol=1e-6)  # the record is in float32
+        return bool(record["update"] > self._changed)
 
     def state(self) -> dict[str, Any]:
         return {"level": self._level, "recent": list(self._recent)}

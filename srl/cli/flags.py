@@ -21,7 +21,7 @@ METAVARS = {
     "algo": "NAME", "recipe": "NAME", "sinks": "NAME ...", "graph": "FUNCTION", "bind": "HOST[:PORT]",
     "address": "HOST:PORT", "partition": "NAME", "join_file": "FILE", "slurm_options": "NAME=VALUE ...",
     "resources": "GROUP=... ...", "roles": "PATTERN=POLICY ...", "algo.device": "DEVICE", "algo.network": "FUNCTION",
-    "until_return": "RETURN", "until": "GOAL ...", "log_info": "NAME ...", "best": "NAME",
+    "until_return": "RETURN", "until": "GOAL ...", "log_info": "NAME ...", "best": "NAME", "callbacks": "NAME",
     "hosts_timeout": "SECONDS", "hang_timeout": "SECONDS", "headless": "SECONDS",
     "checkpoint_seconds": "SECONDS",
 }  # fmt: skip

@@ -163,8 +163,12 @@ def _estimate(prepared: PreparedRun) -> list[str]:
     from srl.terminal.formatting import duration, plural, rate
 
     found = trial(prepared)
+    if not found.processes:
+        return [f"none: the workers had not started after {duration(found.seconds)}; `srl train` shows what they do"]
     steps = prepared.options.run.steps
     kind = "trained" if found.updates else "environment, there was no update yet"
+    if not found.speed:
+        kind = "nothing was measured: no environment step has returned"
     time_needed = duration(steps / found.speed) if found.speed else "unknown"
     return [
         f"speed   {rate(found.speed)} ({kind})",

@@ -108,6 +108,8 @@ class Gauges:
         for name, metadata in policies.items():
             self.policies[name].first_steps = self.policies[name].recorded_steps = int(metadata["steps"])
             self.policies[name].version = int(metadata["version"])
+        for policy in self.policies.values():
+            policy.begin_at(policy.version, self.recorded_step)
 
     def _policy(self, group: str) -> str:
         return self._policy_of.get(group, "") or self._other_policy

@@ -21,6 +21,7 @@ class OptionChanges:
         """Change an option; return the names of the groups that it concerns, and the message for their workers."""
         changed = with_option(self.groups, name, value)
         self.groups.update(changed)
+        self.values.pop(name, None)  # the last change is last: one option may set another, such as a schedule
         self.values[name] = value
         self.number += 1
         return set(changed), ChangeOption(name.rpartition("/")[2], value, self.number, strict)

@@ -83,21 +83,28 @@ class PolicyGauges:
         self.lag_max = 0
         self.first_steps = 0  # number of steps learned from before the run was resumed
         self.recorded_steps = 0  # number of steps after the last update that was reported
-        self._history: deque[tuple[int, int]] = deque(maxlen=MAX_MOMENTS)  # version and steps of the run
+        # Version and steps of the run: where it began, then every update.
+        self._history: deque[tuple[int, int]] = deque([(0, 0)], maxlen=MAX_MOMENTS)
 
     def add_record(self, record: UpdateRecord) -> None:
         self.recorded_steps = record.steps
         self.episodes.add(record.episodes.values())
+
+    def begin_at(self, version: int, steps_of_run: int) -> None:
+        """Continue from a checkpoint."""
+        self._history = deque([(version, steps_of_run)], maxlen=MAX_MOMENTS)
 
     def note_step(self, update: int, steps_of_run: int) -> None:
         """Keep the step of the run at which an update was made."""
         self._history.append((update, steps_of_run))
 
     def add_evaluation(self, message: Evaluated, current_step: int) -> EvaluationStatus:
-        """Process an evaluation. `current_step` is its step if no update has been reported."""
+        """Process an evaluation. `current_step` is its step if its version is new and no update has been
+        reported."""
         before = self.evaluation
         score = mean_of(message.returns)
-        step = self._step_of(message.version) if self._history else current_step
+        known = len(self._history) > 1 or message.version <= self._history[0][0]
+        step = self._step_of(message.version) if known else current_step
         best_return, best_step = score.value, step
         if before is not None and score.value <= before.best_return:
             best_return, best_step = before.best_return, before.best_step
@@ -113,6 +120,7 @@ class PolicyGauges:
             best_step=best_step,
             truncated=message.truncated,
             facts=message.facts,
+            policy=message.policy,
         )
         return self.evaluation
 

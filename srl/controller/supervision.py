@@ -61,7 +61,9 @@ class DeathHistory:
         early = sum(soon for _, soon, *_ in self._deaths)
         others = sum(soon for _, soon, worker, _ in self._deaths if worker != name)
         if self._repeated(name, size):
-            return GiveUp(f"{name} died twice with the same error, so another restart would not help: {reason}")
+            first = self._deaths[-2][2]
+            who = f"{name} died twice" if first == name else f"{first} and {name} died"
+            return GiveUp(f"{who} with the same error, so another restart would not help: {reason}")
         if early > self.rule.max_failures and size > 1 and others <= 1 and not self.rule.together:
             return Restart(QUARANTINE_SECONDS, quarantine=True)
         if early > self.rule.max_failures or len(self._deaths) > MAX_HEALTHY_FAILURES * self.rule.max_failures:

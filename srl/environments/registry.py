@@ -194,7 +194,8 @@ def _unknown(name: str) -> str:
     if ":" not in name and (modules := _registering()):
         modules = [f"{module}:{name}" for module in modules]
         hint += f" If an installed package registers it, name its module, too: {' or '.join(modules)}."
-    return f"no environment {name!r}{hint} Name your own as package.module:function or path/to/file.py:function"
+    own = "Name your own as package.module:function or path/to/file.py:function"
+    return f"no environment {name!r}{hint} {own}, or install the package that registers it"
 
 
 def _registering() -> list[str]:

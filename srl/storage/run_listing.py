@@ -47,10 +47,11 @@ class ListedRun:
 
 def list_runs(root: Path) -> list[ListedRun]:
     """Return the runs below `root`, sorted by the time of their last write. Only reads files; contacts no process."""
-    return sorted((_listed(run) for run in all_runs(root)), key=lambda listed: listed.when)
+    return sorted((listed(run) for run in all_runs(root)), key=lambda one: one.when)
 
 
-def _listed(run: RunDirectory) -> ListedRun:
+def listed(run: RunDirectory) -> ListedRun:
+    """Return what is known about a run from its last status or, if it has none, from the end of its metrics."""
     end = _final_status(run.status)
     if end is not None:
         when, returns = _changed(run.status), {name: policy.return_mean for name, policy in end.policies.items()}

@@ -79,6 +79,8 @@ def _maker(run: RunDirectory, name: str, losses: Losses | None) -> Callable[[], 
         made: MetricSink = load_object(name)(run.path)
     except Exception as error:
         raise ValueError(f"the sink {name} could not be made:\n{traceback.format_exc()}") from error
+    if missing := [method for method in ("write", "close") if not callable(getattr(made, method, None))]:
+        raise ValueError(f"the sink {name} made {made!r}, which has no method {' and '.join(missing)}")
     return lambda: made
 
 

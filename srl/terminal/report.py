@@ -35,7 +35,7 @@ def final_report(status: RunStatus) -> Text:
         _row(text, label, value, width=width)
     text.append("\n")
     _row(text, "files", f"{relative_path(Path(status.path))}/")
-    _row(text, "", "config.json, metrics.jsonl, tensorboard/, checkpoints/, logs/")
+    _row(text, "", "config.json, metrics.jsonl, episodes.bin, tensorboard/, checkpoints/, logs/")
     if status.bottleneck and status.advice:
         text.append("\n")
         _row(text, "bottleneck", status.bottleneck)

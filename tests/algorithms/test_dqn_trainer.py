@@ -14,6 +14,7 @@ from srl.algorithms.dqn.dense_pass import DensePass
 from srl.algorithms.dqn.network import DenseBody, DuelingHeads, QNetwork, best_choices
 from srl.algorithms.dqn.passes import AutogradPass, build_body_pass
 from srl.algorithms.dqn.trainer import DQNTrainer
+from srl.algorithms.sac.config import SACConfig
 from srl.api.spaces import Box, Dict, Discrete, MultiDiscrete, Space
 from srl.networks.parameters import FlatParameters
 
@@ -220,6 +221,17 @@ def test_changed_options_take_effect_in_the_next_update() -> None:
     result = trainer.step(random_transitions(observation, action), 1.0)
     assert trainer.parameters()[-1] == pytest.approx(0.3)
     assert result.metrics["learning_rate"] == 0.002
+    assert result.metrics["epsilon"] == 1.0, "of the policy that has acted"
+    trainer.reconfigure(trainer.config.with_option("epsilon", 0.7))  # constant from then on
+    trainer.step(random_transitions(observation, action), 1.0)
+    result = trainer.step(random_transitions(observation, action), 0.05)
+    assert result.metrics["epsilon"] == trainer.parameters()[-1] == pytest.approx(0.7)
+
+
+@pytest.mark.parametrize("kind", [DQNConfig, SACConfig])
+def test_a_changed_learning_rate_is_constant(kind: type[DQNConfig] | type[SACConfig]) -> None:
+    config = kind(learning_rate_schedule="linear").with_option("learning_rate", 0.002)
+    assert (config.learning_rate, config.learning_rate_schedule) == (0.002, "constant")
 
 
 @pytest.mark.parametrize("kind", ["dqn", "rainbow"])

@@ -83,16 +83,30 @@ def test_a_curriculum_moves_on_after_enough_successes_and_remembers_its_level() 
     callback = Curriculum("env.difficulty", (1, 2, 3), threshold=0.5, window=4)
     run = started(callback)
     for success in (0, 0, 1, 0, 1):  # the last four: two successes
-        callback.on_episode({"is_success": success})
+        callback.on_episode({"update": 1, "is_success": success, "env.difficulty": 1.0})
+    for _ in range(20):  # began before the change: in the same update, and in later ones
+        callback.on_episode({"update": 2, "is_success": 1.0, "env.difficulty": 1.0})
+        callback.on_episode({"update": 2, "is_success": 1.0})
     assert run.changed == [("env.difficulty", 1), ("env.difficulty", 2)]
     assert run.logged == [{"curriculum_level": 1}]
     again = Curriculum("env.difficulty", (1, 2, 3), threshold=0.5, window=4)
     again.restore(json.loads(json.dumps(callback.state())))
     run = started(again)
     for _ in range(8):
-        again.on_episode({"is_success": True})
-        again.on_episode({"return": 1.0})  # does not count
+        again.on_episode({"update": 3, "is_success": True, "env.difficulty": 2.0})
+        again.on_episode({"update": 3, "return": 1.0, "env.difficulty": 2.0})  # does not count
     assert run.changed == [("env.difficulty", 2), ("env.difficulty", 3)]
+
+
+def test_a_curriculum_of_another_option_counts_episodes_from_the_next_update_on() -> None:
+    callback = Curriculum("clip", (0.3, 0.2, 0.1), threshold=0.5, window=2, fact="return")
+    run = started(callback)
+    for update, length in ((1, 6), (2, 1)):
+        for _ in range(length):
+            callback.on_episode({"update": update, "return": 1.0})
+    assert run.changed == [("clip", 0.3), ("clip", 0.2)]
+    callback.on_episode({"update": 3, "return": 1.0})
+    assert run.changed[-1] == ("clip", 0.1)
 
 
 @pytest.fixture

@@ -169,6 +169,21 @@ def test_an_evaluation_has_the_step_of_its_version_and_the_best_is_remembered(ga
     assert (row["kind"], row["hiders/eval/return"], row["hiders/eval/version"]) == ("evaluation", 8.0, 20)
 
 
+def test_the_first_version_was_made_where_the_run_began(gauges: Gauges) -> None:
+    gauges.add_report(Evaluated("policy", 0, [1.0], [4.0]))
+    gauges.add_record(update(1))
+    gauges.add_report(Evaluated("policy", 0, [1.0], [4.0]))
+    assert [evaluation.step for _, evaluation in gauges.drain_evaluations()] == [0, 0]
+    resumed = new_gauges()
+    resumed.resume_from({"policy": {"steps": 700, "version": 7}})
+    resumed.add_record(update(8))
+    for version in (7, 8):
+        resumed.add_report(Evaluated("policy", version, [1.0], [4.0]))
+    evaluations = resumed.drain_evaluations()
+    assert [evaluation.step for _, evaluation in evaluations] == [700, 800]
+    assert {evaluation.policy for _, evaluation in evaluations} == {"policy"}
+
+
 def test_the_best_evaluation_survives_a_resume(gauges: Gauges) -> None:
     gauges.add_report(Evaluated("policy", 1, [9.0, 11.0], [5.0, 5.0]))
     resumed = new_gauges()

@@ -38,6 +38,7 @@ def test_an_example_runs(example: Path, tmp_path: Path) -> None:
     "words",
     [
         ["learning.py", "CartPole-v1", "--steps", "512", "--seeds", "1", "--json"],
+        pytest.param(["records.py", "--runs", "1", "--steps", "1024"], marks=pytest.mark.slow),
         ["fuzz_wire.py", "--frames", "2000"],
         ["fuzz_channels.py", "--cases", "200"],
     ],

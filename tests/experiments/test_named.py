@@ -123,3 +123,6 @@ def test_files_get_absolute_paths_so_that_a_run_resumes_anywhere() -> None:
     options = with_absolute_paths(TrainOptions(algo="file.py:Config").replace(graph="package.module:function"))
     assert options.algo == f"{Path('file.py').absolute()}:Config"
     assert options.run.graph == "package.module:function"
+    names = ("anneal.py:Anneal,limit=450,text=a,b", "webhook,url=https://example.org/a.py:b", "package.module:Class")
+    options = with_absolute_paths(TrainOptions().replace(callbacks=names))
+    assert options.run.callbacks == (f"{Path('anneal.py').absolute()}:Anneal,limit=450,text=a,b", *names[1:])

@@ -31,6 +31,14 @@ def test_a_dry_run_prints_options_and_estimates_and_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_dry_run_whose_workers_do_not_start_ends_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(trial, "START_SECONDS", 0.0)
+    assert main(["train", "CartPole-v1", "--actors", "1", "--lanes", "8", "--dry-run"]) == 0
+    assert "# none: the workers had not started after" in capsys.readouterr().out
+
+
 def test_samples_that_do_not_fit_in_memory_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "CartPole-v1", "--lanes", "200000000"]) == 2
     shown = capsys.readouterr().err

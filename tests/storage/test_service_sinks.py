@@ -52,6 +52,11 @@ def test_an_error_in_a_users_sink_ends_the_command_with_its_traceback(tmp_path: 
         Sinks(create(tmp_path, "run"), (f"{__file__}:failing",))
 
 
+def test_a_users_sink_must_have_its_methods(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"builtins:str made .*run', which has no method write and close"):
+        Sinks(create(tmp_path, "run"), ("builtins:str",))
+
+
 def test_the_warning_about_a_service_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(run: RunDirectory) -> Listing:
         raise PermissionError("no key")
@@ -118,6 +123,8 @@ def test_mlflow_stores_the_metrics_of_a_run_and_of_its_resumption(tmp_path: Path
     (metric,) = (tmp_path / "store").glob("*/*/metrics/eval/return")
     assert [line.split()[1:] for line in metric.read_text().splitlines()] == [["2.5", "5"]] * 2
     assert not list((tmp_path / "store").glob("*/*/metrics/nan"))
+    (parameter,) = (tmp_path / "store").glob("*/*/params/seed")
+    assert parameter.read_text() == "1"
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from support.terminals import GENTLE, Terminal
 
 import srl
 from srl.cli.main import main
+from srl.testing.environments import Tracer
 
 SMALL: dict[str, Any] = {
     "recipe": "none",
@@ -91,6 +92,8 @@ def test_a_callback_sees_every_event_and_changes_the_run(tmp_path: Path) -> None
     assert [row["option/env.length"] for row in updates] == [3] * 6
     assert {episode["length"] for episode in callback.episodes} <= {3.0, 8.0}
     assert callback.episodes[-1]["length"] == 3.0
+    assert {episode["length"] for episode in callback.episodes if "env.length" in episode} == {3.0}
+    assert callback.episodes[-1]["env.length"] == 3.0
     assert {row["doubled"] for row in rows(run) if "doubled" in row} == {2, 4, 6, 8, 10, 12}
     assert callback.events[0] == "start 0"
     assert callback.events[-1] == "end finished enough after 6"
@@ -108,6 +111,39 @@ def test_a_callback_sees_every_event_and_changes_the_run(tmp_path: Path) -> None
     assert resumed.events[0] == f"start {run.status.steps}"
     first = next(row for row in rows(more) if row["kind"] == "update" and row["update"] == 7)
     assert first["learning_rate"] == 0.5**6  # the last change before the run was resumed
+
+
+class Named(Tracer):
+    name = ""
+
+
+def test_the_last_row_of_several_updates_has_the_changed_options(tmp_path: Path) -> None:
+    class Change(srl.Callback):
+        def on_start(self, run: Any) -> None:
+            run.change("learning_rate", 0.25)
+            run.change("env.name", "a text")
+
+    run = srl.train(Named, root=tmp_path, callbacks=[Change()], steps=192, record_every=3, **SMALL)
+    found = [(row["update"], row["option/learning_rate"], row["option/env.name"]) for row in rows(run)]
+    assert found == [(3, 0.25, "a text"), (4, 0.25, "a text")]
+
+
+def test_callbacks_on_the_command_line_add_up_and_are_found_from_any_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "import srl\n\nclass Log(srl.Callback):\n    def __init__(self, **figure):\n        self.figure = figure\n\n"
+    (tmp_path / "mine.py").write_text(f"{text}    def on_update(self, record):\n        self.run.log(**self.figure)\n")
+    monkeypatch.chdir(tmp_path)
+    words = "train CartPole-v1 --root runs --name run --steps 64 --scheduler inline --recipe none --sinks"
+    sizes = ["--lanes", "4", "--horizon", "16", "--batch", "64"]
+    named = ["--callback", "mine.py:Log,one=1", "--callback=mine.py:Log,two=2,three=3"]
+    assert main([*words.split(), *sizes, *named]) == 0
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert main(["resume", "../runs/run", "--steps", "128"]) == 0
+    logged = [row for row in rows(srl.load_run(tmp_path / "runs" / "run")) if row["kind"] == "report"]
+    for name, value in (("one", 1), ("two", 2), ("three", 3)):
+        assert [row[name] for row in logged if name in row] == [value] * 3  # two updates, then one
 
 
 class Broken(srl.Callback):

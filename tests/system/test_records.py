@@ -45,6 +45,12 @@ def test_every_update_has_a_row_and_every_decision_is_in_an_episode(
     assert main(["episodes", "run", "--root", str(tmp_path)]) == 0
     assert f"policy: {len(episodes['return']):,} episodes" in capsys.readouterr().out
 
+    (run.path / "status.json").rename(run.path / "kept.json")
+    killed = srl.load_run(run.path)
+    assert (killed.state, killed.status.steps) == ("killed", run.status.steps)
+    assert killed.status.return_mean == pytest.approx(run.status.return_mean)
+    (run.path / "kept.json").rename(run.path / "status.json")
+
     srl.resume(run.path, steps=2500)
     again = srl.load_run(run.path)
     assert again.metrics()["update"].tolist() == list(range(1, again.status.version + 1))

@@ -77,6 +77,35 @@ def test_statistics_of_the_environment_belong_to_their_episode_and_replace_retur
     assert "height" not in episodes.columns, "statistics are used once"
 
 
+def test_an_episode_has_the_options_with_which_it_began() -> None:
+    def count(tracker: EpisodeTracker, ended: Any) -> list[float]:
+        ones = np.ones((4, 2), np.float32)
+        tracker.count_block(ones, ones.astype(bool), np.array(ended, bool))
+        episodes = tracker.drain()
+        assert episodes is not None
+        return episodes.arrays()["env.level"].tolist()
+
+    tracker = EpisodeTracker(num_lanes=2)
+    tracker.set_option("env.level", 1)
+    tracker.set_option("env.text", "has no column")
+    tracker.forget(np.arange(2))  # all lanes are reset
+    tracker.set_option("env.level", 2)
+    # Lane 0 has an end in the middle and one in the last row, lane 1 one that leaves another episode open.
+    assert count(tracker, [[1, 0], [0, 1], [0, 0], [1, 0]]) == [1, 1, 1]
+    restored = EpisodeTracker(num_lanes=2)
+    restored.restore(tracker.state())
+    for one in (tracker, restored):  # lane 1's first episode began in the previous block
+        assert count(one, [[1, 1], [0, 0], [0, 1], [0, 0]]) == [2, 1, 2]
+
+    tracker = EpisodeTracker(num_lanes=1)
+    tracker.set_option("env.level", 3)
+    for _ in range(2):
+        tracker.count_step(0, 1.0, True, {}, 0)
+    episodes = tracker.drain()
+    assert episodes is not None
+    np.testing.assert_equal(episodes.arrays()["env.level"].tolist(), [np.nan, 3.0])
+
+
 def test_episodes_survive_a_saved_state() -> None:
     tracker, restored = EpisodeTracker(num_lanes=2), EpisodeTracker(num_lanes=2)
     for lane, value in ((0, 1.0), (1, 2.0), (0, 3.0)):

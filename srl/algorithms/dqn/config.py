@@ -111,9 +111,9 @@ class DQNConfig(OffPolicyConfig):
         return (*super().changeable(), "epsilon", "epsilon_final", "target_update", "tau")
 
     def with_option(self, name: str, value: OptionValue) -> Self:
-        """Return the config with another value of an option. A changed learning rate is constant from then on."""
+        """Return the config with another value of an option. A changed epsilon is constant from then on."""
         changed = super().with_option(name, value)
-        return replace(changed, learning_rate_schedule="constant") if name == "learning_rate" else changed
+        return replace(changed, epsilon_final=changed.epsilon) if name == "epsilon" else changed
 
     def build_network(self, observation: Space, action: Space, seed: int) -> tuple[QNetwork, Distribution]:
         """Build the network, which outputs Q values [B, n] and the value of the best action [B], and the distribution

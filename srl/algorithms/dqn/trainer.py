@@ -96,6 +96,7 @@ class DQNTrainer(TransitionTrainer):
             start = end
         error = torch.stack(errors)  # [K, B]
         metrics = {"td_error": error.mean(), "q_value": self._network.returns.expectation(torch.stack(chosen)).mean()}
+        metrics["epsilon"] = self._network.epsilon  # of the policy that has acted
         return {name: float(fetch(value)) for name, value in metrics.items()}, fetch(error).numpy()
 
     def _steps_per_chunk(self, num_rows: int) -> int:

@@ -7,6 +7,7 @@ from typing import Self
 
 from srl.algorithms.actor_critic import Schedule
 from srl.api.algorithm import AlgorithmConfig
+from srl.api.control import OptionValue
 from srl.api.dataflow import Priorities, Replay, Transitions
 from srl.networks.options import NetworkOptions
 
@@ -83,6 +84,11 @@ class OffPolicyConfig(NetworkOptions, AlgorithmConfig):
 
     def changeable(self) -> tuple[str, ...]:
         return ("learning_rate", "max_grad_norm")
+
+    def with_option(self, name: str, value: OptionValue) -> Self:
+        """Return the config with another value of an option. A changed learning rate is constant from then on."""
+        changed = super().with_option(name, value)
+        return replace(changed, learning_rate_schedule="constant") if name == "learning_rate" else changed
 
     def discount(self) -> float:
         return self.gamma

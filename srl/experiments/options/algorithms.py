@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -131,8 +132,18 @@ def title_of(algo: str) -> str:
 def with_absolute_paths(options: TrainOptions) -> TrainOptions:
     """Return the options with absolute file paths, so that a run can be resumed from any directory."""
     run = options.run
-    sinks = tuple(absolute_name(name) for name in run.sinks)
-    return options.replace(algo=absolute_name(options.algo), graph=absolute_name(run.graph), sinks=sinks)
+    names = {
+        "algo": absolute_name(options.algo),
+        "graph": absolute_name(run.graph),
+        "sinks": tuple(map(absolute_name, run.sinks)),
+        "callbacks": tuple(map(_absolute_callback, run.callbacks)),
+    }
+    return options.replace(**names)
+
+
+def _absolute_callback(text: str) -> str:
+    name, *settings = re.split(r",(?=\w+=)", text)
+    return ",".join([absolute_name(name), *settings])
 
 
 def absolute_name(name: str) -> str:

@@ -92,9 +92,10 @@ class RunOptions:
     log_info: tuple[str, ...] = ()
     """Scalars in the environment's `info` to record as statistics of episodes, with their values at the last step.
     `is_success` and the entries of Gymnasium's RecordEpisodeStatistics are recorded anyway."""
-    callbacks: tuple[str, ...] = ()
+    callbacks: tuple[str, ...] = field(default=(), metadata={"repeated": True})
     """Callbacks: `early-stopping`, `curriculum`, `option-schedule`, `webhook`, or your own class as
-    `path/file.py:Class` or `package.module:Class`. Options follow after commas: `early-stopping,patience=500000`."""
+    `path/file.py:Class` or `package.module:Class`. Options follow after commas: `early-stopping,patience=500000`. The
+    flag can be repeated."""
     callback_errors: Literal["stop", "warn"] = "stop"
     """What an error in a callback does: it ends the run, or is only reported."""
     graph: str = ""

@@ -34,6 +34,7 @@ class RunRecord:
         self._hosts: dict[str, str] = {}  # worker -> its host
         self._every = every
         self._waiting: dict[str, list[UpdateRecord]] = {}  # policy -> updates for its next row
+        self._changes: dict[str, OptionValue] = {}  # columns of the options that have changed
         self._measured = 0.0
 
     def last_updates(self, resumed: Mapping[str, int] | None) -> dict[str, int]:
@@ -59,7 +60,7 @@ class RunRecord:
             step = gauges.recorded_step
             self._episodes.add(message.policy, message.update, step, message.episodes, self._hosts)
         if isinstance(message, UpdateRecord):
-            options = {f"option/{name}": value for name, value in changes.items() if not isinstance(value, str)}
+            self._changes = options = {f"option/{name}": value for name, value in changes.items()}
             waiting = self._waiting.setdefault(message.policy, [])
             waiting.append(message)
             row = _row([message], gauges, options)
@@ -96,7 +97,7 @@ class RunRecord:
 
     def close(self, gauges: Gauges) -> None:
         for policy, records in list(self._waiting.items()):
-            self._write_updates(policy, gauges, _row(records, gauges, {}))
+            self._write_updates(policy, gauges, _row(records, gauges, self._changes))
         if self._episodes is not None:
             self._episodes.close()
         self._metrics.close()

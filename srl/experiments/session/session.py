@@ -239,7 +239,8 @@ class Session:
     def _finish(self) -> RunStatus:
         """Write the last metrics, checkpoint and status; a full disk loses only these."""
         self._journal.close()
-        self._observe(self._controller.status())
+        ended = self._controller.status()
+        self._observe(ended)
         self._writer.finish()
         self._save(with_workers=False)
         self._writer.finish()
@@ -250,12 +251,16 @@ class Session:
         self._controller.gauges.lost_rows = self._sinks.close()
         try:
             self._ownership.check()
-            self._run.write_status(self._controller.status())
+            self._run.write_status(self._last_status(ended))
         except OSError as error:
             self._controller.add_message(str(error))
-        status = self._controller.status()
+        status = self._last_status(ended)
         self._on_status(status)  # with what callbacks and sinks reported at the end
         return status
+
+    def _last_status(self, ended: RunStatus) -> RunStatus:
+        """Return the status without the time that callbacks and sinks took after the run had `ended`."""
+        return msgspec.structs.replace(self._controller.status(), elapsed=ended.elapsed)
 
     def _observe(self, status: RunStatus) -> None:
         for text in self._losses.drain_messages():

@@ -16,7 +16,9 @@ from srl.experiments.session.launch import launch
 MEASURED_SECONDS = 3.0
 """Time after the first update in which speed is measured."""
 LONGEST_SECONDS = 20.0
-"""Time after which a trial without an update ends."""
+"""Time after the start of all workers after which a trial without an update ends."""
+START_SECONDS = 60.0
+"""Time after which a trial ends if its workers have not started."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,9 @@ class _Measurement:
         self.result = TrialResult(0.0, 0, 0.0, 0, 0.0)
 
     def __call__(self, status: RunStatus) -> None:
+        if status.state == "starting" and status.elapsed >= START_SECONDS:
+            self.result = TrialResult(0.0, 0, 0.0, 0, status.elapsed)
+            raise KeyboardInterrupt
         if status.state != "running":
             return
         self._began = status.elapsed if self._began is None else self._began

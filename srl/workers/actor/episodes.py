@@ -7,10 +7,38 @@ from collections.abc import Mapping
 import numpy as np
 
 from srl.api.block import LANE, LENGTH, RESERVED, RETURN, Episodes, concatenated
+from srl.api.control import OptionValue
 from srl.base.state import State, part, under
 from srl.base.tree import Array
 
 ROW = "row"  # column of statistics whose episode is not counted yet: the row of the block in which it ended
+
+
+class _Option:
+    """An attribute of the environments that changed during the run, as a column: its value when an episode began.
+
+    Within a block, it is not known whether an episode began before or after a change. It counts as begun before.
+    """
+
+    def __init__(self, num_lanes: int) -> None:
+        self.begun = np.full(num_lanes, np.nan)  # [L], for the running episodes
+        self.at_start = np.nan  # when the current block began
+        self.current = np.nan
+
+    def count_block(self, heads: Array, tails: Array, is_whole: Array) -> Array:
+        """Return the values for the pieces of episodes in a block. `heads` and `tails` are the first and the last piece
+        of each lane; pieces that are not whole continue in the next block."""
+        values = np.full(len(is_whole), self.at_start)
+        values[heads] = self.begun
+        self.begun = np.where(is_whole[tails], self.current, values[tails])
+        self.at_start = self.current
+        return values
+
+    def state(self) -> Array:
+        return np.append(self.begun, [self.at_start, self.current])
+
+    def restore(self, state: Array) -> None:
+        self.begun[...], self.at_start, self.current = state[:-2], float(state[-2]), float(state[-1])
 
 
 class EpisodeTracker:
@@ -19,8 +47,16 @@ class EpisodeTracker:
     def __init__(self, num_lanes: int) -> None:
         self._return = np.zeros(num_lanes, np.float64)  # [L], for the running episodes
         self._length = np.zeros(num_lanes, np.float64)
+        self._options: dict[str, _Option] = {}
         self._ended: list[dict[str, Array]] = []  # columns of episodes that no posted block carries yet
         self._noted: list[dict[str, Array]] = []  # the environment's statistics on episodes of the current block
+
+    def set_option(self, name: str, value: OptionValue) -> None:
+        """Note that the environments have another value of an option from now on. Texts are not recorded."""
+        if not isinstance(value, str):
+            self._options.setdefault(name, _Option(len(self._return))).current = float(value)
+        else:
+            self._options.pop(name, None)
 
     def count_block(self, reward: Array, acting: Array, ended: Array, failed: Array | None = None) -> None:
         """Add T steps of all lanes; all arrays are [T, L]. Episodes that end where `failed` is set are left out."""
@@ -46,6 +82,8 @@ class EpisodeTracker:
             found[name] = sums[is_counted]
             running[...] = sums[tails]
             running[is_whole[tails]] = 0.0
+        for name, option in self._options.items():
+            found[name] = option.count_block(heads, tails, is_whole)[is_counted]
         if self._noted:
             self._apply_noted(found, places, num_steps)
         if len(found[LANE]):
@@ -82,17 +120,20 @@ class EpisodeTracker:
         self._length[lane] += 1
         if ended:
             own = {name: float(values[index]) for name, values in facts.items() if name not in RESERVED}
+            own |= {name: option.begun[lane] for name, option in self._options.items()}
             found = {LANE: lane, RETURN: self._return[lane], LENGTH: self._length[lane], **own}
             if kept and np.isfinite(found[RETURN]):
                 columns = {name: np.array([value]) for name, value in found.items()}
                 _drop_repetitions(columns)
                 self._ended.append(columns)
-            self._return[lane] = self._length[lane] = 0.0
+            self.forget(np.array([lane]))
 
     def forget(self, lanes: Array) -> None:
-        """Discard the running episodes of lanes that were restarted."""
+        """Start new episodes in lanes, without the running ones."""
         self._return[lanes] = 0.0
         self._length[lanes] = 0.0
+        for option in self._options.values():
+            option.begun[lanes] = option.at_start = option.current
 
     def drain(self, lane: int | None = None) -> Episodes | None:
         """Return the episodes that ended since the last call; of one lane, if all lanes are counted by steps."""
@@ -107,10 +148,14 @@ class EpisodeTracker:
         saved = under("ended", concatenated(self._ended))
         for number, noted in enumerate(self._noted):
             saved |= under(f"noted/{number}", noted)
+        saved |= under("options", {name: option.state() for name, option in self._options.items()})
         return {"return": self._return.copy(), "length": self._length.copy(), **saved}
 
     def restore(self, state: State) -> None:
         self._return[...], self._length[...] = state["return"], state["length"]
+        for name, values in part(state, "options").items():
+            self._options[name] = _Option(len(self._return))
+            self._options[name].restore(values)
         ended, noted = part(state, "ended"), part(state, "noted")
         count = len(ended.get(LANE, ()))
         self._ended = [{name: values[i : i + 1] for name, values in ended.items()} for i in range(count)]

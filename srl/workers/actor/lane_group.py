@@ -17,6 +17,7 @@ from srl.base.tree import Tree
 from srl.workers.actor.aligned_recorder import AlignedRecorder
 from srl.workers.actor.recorder import Recorder
 
+ENVIRONMENT = "env."  # prefix of options that are attributes of the environments
 MAX_ROWS = 32  # steps per poll if the policy runs in this process; several steps amortize the per-poll overhead
 BLOCKED_POLLS = 8
 """Polls after which a group that waits for one role's block returns the blocks of later roles. Counted in polls, not in
@@ -53,6 +54,8 @@ class LaneGroup:
         self._slice = slice_seconds
         # Attributes of the environments that were set during the run: value, and whether a missing one is an error.
         self._options = {name: (value, False) for name, value in (options or {}).items()}
+        for name, value in (options or {}).items():
+            self._note_option(name, value)
         self.notices: list[str] = []  # for the actor to send
         self._num_builds = 0
         self._polls_blocked, self._patience = 0, BLOCKED_POLLS
@@ -82,8 +85,13 @@ class LaneGroup:
         """Set an attribute of the environments, now and whenever they are rebuilt. They decide when it takes effect. If
         they have no such attribute, the run fails (`strict`), or it is reported."""
         self._options[name] = value, strict
+        self._note_option(name, value)
         if self.lanes is not None:
             self._set(self.lanes, name, value, strict)
+
+    def _note_option(self, name: str, value: OptionValue) -> None:
+        for recorder in self.recorders:
+            recorder.tracker.set_option(f"{ENVIRONMENT}{name}", value)
 
     def _set(self, lanes: Lanes, name: str, value: OptionValue, strict: bool) -> None:
         try:

@@ -21,14 +21,13 @@ from srl.base.seeding import derive
 from srl.base.state import NotResumableYet, State, part, under
 from srl.streams.request_client import InlineClient
 from srl.workers.actor.aligned_recorder import AlignedRecorder
-from srl.workers.actor.lane_group import LaneGroup
+from srl.workers.actor.lane_group import ENVIRONMENT, LaneGroup
 from srl.workers.actor.recorder import Recorder
 from srl.workers.actor.unaligned_recorder import UnalignedRecorder
 from srl.workers.actor.unrecorded import UnrecordedLanes
 from srl.workers.role import Role, assign_teams
 
 REPORT_SECONDS = 0.25
-ENVIRONMENT = "env."  # prefix of options that are attributes of the environments
 SLICE_SECONDS = 0.01
 
 
