@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from support.stages import SPEC, Stage
 from srl.api.dataflow import Replay, Transitions
 from srl.api.streams import Batch, PostedBlock
 from srl.base.meter import Counter
+from srl.base.shared_memory import KeptFile
 from srl.base.state import State
 from srl.streams.push import PushStream
 from srl.workers.trainer.replayed import ReplayMaker
@@ -101,6 +102,59 @@ def test_a_restored_maker_continues_exactly(inproc: Stage) -> None:
         assert first.num_steps == second.num_steps
         np.testing.assert_array_equal(first.reward, second.reward)
         np.testing.assert_array_equal(first.discount, second.discount)
+
+
+@pytest.fixture
+def kept() -> Iterator[KeptFile]:
+    file = KeptFile.create("test")
+    yield file
+    file.close()
+
+
+def maker_in(kept: KeptFile, flow: Replay, shard: int = 0, consumers: int = 1, lowest: Any = int) -> ReplayMaker:
+    stream = PushStream("policy", SPEC, batch_blocks=1, consumers=consumers)
+    return ReplayMaker(flow, stream, 1000, 2, 3, kept.window(shard), lowest)
+
+
+def test_a_killed_maker_is_continued_without_a_warm_up_and_makes_up_for_lost_steps(
+    inproc: Stage, kept: KeptFile
+) -> None:
+    flow = Replay(Transitions(), 2, 100, warmup=3 * DECISIONS, updates_per_decision=0.5)
+    experience = Experience(inproc)
+    one = maker_in(kept, flow)
+    learned = sum(made(one, experience.blocks(1)).data.num_steps for _ in range(7))
+    lost = one.make(7, experience.blocks(1))  # never given back
+    assert lost.data.num_steps
+    other = maker_in(kept, flow)
+    batches = [made(other, experience.blocks(1)) for _ in range(4)]
+    assert batches[0].gauges[Counter.REPLAY_WARMUP] == 0
+    assert batches[0].gauges[Counter.REPLAY_SIZE] == 9 * DECISIONS
+    learned += sum(batch.data.num_steps for batch in batches)
+    assert learned == int((12 - 2) * DECISIONS * 0.5)
+
+
+def test_another_ratio_does_not_make_up_for_the_past(inproc: Stage, kept: KeptFile) -> None:
+    experience = Experience(inproc)
+    for ratio in (0.1, 2.0, 0.5):
+        one = maker_in(kept, Replay(Transitions(), 2, 100, updates_per_decision=ratio))
+        assert [made(one, experience.blocks(1)).data.num_steps for _ in range(8)][-1] <= DECISIONS * ratio + 1
+        last = made(one, experience.blocks(1))
+        assert last.gauges[Counter.REPLAY_STEPS] == int(last.gauges[Counter.REPLAY_DECISIONS] * ratio + 1e-6)
+
+
+def test_ranks_agree_after_one_has_lost_its_memory(inproc: Stage, kept: KeptFile) -> None:
+    flow = Replay(Transitions(), 2, 100, warmup=4 * DECISIONS, updates_per_decision=0.5)
+    before = [maker_in(kept, flow, shard, consumers=2) for shard in range(2)]
+    for _ in range(5):
+        for one in before:
+            made(one, Experience(inproc).blocks(1))
+    kept.window(1).clear()
+    counts = iter([0, 0, 0])  # of the rank that lost its memory
+    full = maker_in(kept, flow, 0, consumers=2, lowest=lambda count: min(count, next(counts)))
+    empty = maker_in(kept, flow, 1, consumers=2)
+    steps = [[made(one, Experience(inproc).blocks(1)).data.num_steps for one in (full, empty)] for _ in range(4)]
+    assert all(one == two for one, two in steps), steps
+    assert (steps[0], sum(steps[3]) > 0) == ([0, 0], True)
 
 
 def test_feedback_reaches_the_memory(inproc: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
