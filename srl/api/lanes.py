@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from srl.api.control import OptionValue
 from srl.api.spaces import Space
+from srl.base.config import texts_in
 from srl.base.state import NotResumable, State
 from srl.base.tree import Array, Tree
 
@@ -17,6 +19,24 @@ if TYPE_CHECKING:
 
 LONGEST_EPISODE = 30_000
 """Default step limit per episode in evaluations and videos, because some never end. Above Atari's limit of 27,000."""
+
+PLAIN_TEXTS = (
+    *("camera_name", "desc", "map_name", "obs_method", "obs_type", "observation_type"),
+    *("hiders_start", "reward", "scenario", "seekers_start", "task", "view"),
+)
+"""Options of known environments that choose among names."""
+PLAIN_TEXT = re.compile(r"[A-Za-z0-9_-]*")
+
+
+def named_texts(options: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the options of an environment that are text, except for choices among names. Constructors open such texts
+    as files (MuJoCo's `xml_file`) or run them as programs (`vzd_path` of EnvPool's VizDoom)."""
+    found = []
+    for name, value in options.items():
+        texts = [text for text in texts_in(value) if text]
+        if texts and not (name in PLAIN_TEXTS and all(map(PLAIN_TEXT.fullmatch, texts))):
+            found.append(f"environment option {name}={texts[0]}")
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -124,7 +144,8 @@ class LanesConfig(ABC):
 
     def named_code(self) -> tuple[str, ...]:
         """Return the names of code in this config that is not part of SRL, Gymnasium, PettingZoo, EnvPool, ALE or
-        MiniGrid. A config in a file that is not trusted must have none."""
+        MiniGrid, and the options that could name a file or a program (:func:`named_texts`). A config in a file that is
+        not trusted must have none."""
         return (self.environment_name(),)
 
     def build_rendered(self) -> Lanes:

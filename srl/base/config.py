@@ -16,7 +16,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path, PurePath
 from typing import Any, TypeAlias
@@ -109,6 +109,14 @@ def parse_json(content: bytes, place: str) -> Any:
         raise ValueError(f"{place} is nested too deeply") from None
     except ValueError as error:
         raise ValueError(f"{place} is not valid JSON ({error})") from error
+
+
+def texts_in(value: Any) -> Iterator[str]:
+    """Yield the texts and paths in plain data, without the keys of dictionaries."""
+    if isinstance(value, (str, PurePath)):
+        yield str(value)
+    for item in value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ():
+        yield from texts_in(item)
 
 
 def is_config(data: Any) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from srl.bench.options import BenchOptions
 from srl.cli.flags import with_pairs
 from srl.cli.parser import AlgorithmCommand, RunCommand, flag, positional
-from srl.experiments.options.keywords import parse_pairs
+from srl.experiments.options.setting_texts import parse_pairs
 
 
 @dataclass(frozen=True)

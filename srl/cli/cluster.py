@@ -74,6 +74,7 @@ class Chaos(RunCommand):
     def run(self) -> int:
         from srl.checks import chaos
         from srl.controller.control_socket import ask, pick, running
+        from srl.experiments.session.slurm_queue import submitted
 
         plan = chaos.ChaosPlan(
             tuple(word for word in self.faults.split(",") if word),
@@ -85,7 +86,7 @@ class Chaos(RunCommand):
             self.patience,
             self.calm,
         )
-        _, runtime = pick(self.name(), running(self.root))
+        _, runtime = pick(self.name(), running(submitted(self.root)))
         report = chaos.Chaos(lambda message: ask(runtime, message), plan, print).run()
         print(chaos.describe(report))
         return 0 if report.ok else 1

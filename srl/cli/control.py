@@ -69,10 +69,10 @@ def _listed(status: RunStatus) -> ListedRun:
 
 def _statuses(root: Path) -> list[RunStatus]:
     from srl.controller.control_socket import live
-    from srl.experiments.session.slurm_queue import queued
+    from srl.experiments.session.slurm_queue import queued, submitted
     from srl.schedulers.engines.slurm_commands import SlurmError
 
-    active = live(root)
+    active = live(submitted(root))
     waiting: list[RunStatus] = []
     try:
         waiting = [each.status() for each in queued(root, active)]
@@ -147,8 +147,9 @@ class Stop(RunCommand):
         """Stop the run, and return whether that is done. A run that has ended may be about to resume, so that only the
         last attempt accepts its end."""
         from srl.controller.control_socket import ADDRESS, StopRequest, ask, pick, running
+        from srl.experiments.session.slurm_queue import submitted
 
-        runs = running(self.root)
+        runs = running(submitted(self.root))
         try:
             name, runtime = pick(self.name(), runs)
         except ValueError:
@@ -221,8 +222,9 @@ class LiveCommand(RunCommand):
 
     def _send(self, requests: Sequence[Message]) -> int:
         from srl.controller.control_socket import ask, pick, running
+        from srl.experiments.session.slurm_queue import submitted
 
-        _, runtime = pick(self.name(), running(self.root))
+        _, runtime = pick(self.name(), running(submitted(self.root)))
         for request in requests:
             answer: Any = ask(runtime, request)
             if answer is None or not answer.ok:
@@ -266,7 +268,7 @@ class Change(LiveCommand):
 
     def run(self) -> int:
         from srl.controller.control_socket import ChangeRequest
-        from srl.experiments.options.keywords import parse_pairs
+        from srl.experiments.options.setting_texts import parse_pairs
 
         pairs = parse_pairs(self.options)
         for name, value in pairs.items():

@@ -11,7 +11,8 @@ from srl.cli.parser import AlgorithmCommand, Option, options_of, parse_words
 from srl.experiments.options.algorithms import ALGORITHMS, algorithm_class
 from srl.experiments.options.aliases import as_flag, set_twice
 from srl.experiments.options.config_file import read_config
-from srl.experiments.options.keywords import ALGO, parse_pairs
+from srl.experiments.options.keywords import ALGO
+from srl.experiments.options.setting_texts import parse_pairs
 from srl.experiments.options.train_options import SECTIONS, TrainOptions
 from srl.storage import ROOT, run_directory
 

@@ -15,8 +15,8 @@ from srl.base.errors import DEBUG, nearest
 from srl.cli.flags import CHECK, RESUME, algorithm_options, chosen_algorithm, options_before, run_options
 from srl.cli.parser import AlgorithmCommand, Option, flag, options_of, positional
 from srl.experiments.options.algorithms import ALGORITHMS, algorithm_class, title_of
-from srl.experiments.options.keywords import parse_pairs
 from srl.experiments.options.sections import ONLY_AT_START
+from srl.experiments.options.setting_texts import parse_pairs
 from srl.experiments.options.train_options import SECTIONS, TrainOptions
 
 INDENT, COLUMN = 2, 28

@@ -18,7 +18,8 @@ from typing import Any
 from srl.base.errors import did_you_mean
 from srl.experiments.options.algorithms import ALGORITHMS
 from srl.experiments.options.aliases import SAME, advice, as_flag, set_twice
-from srl.experiments.options.keywords import ALGO, checked, expected, json_or_text
+from srl.experiments.options.keywords import ALGO, checked, expected
+from srl.experiments.options.setting_texts import json_or_text
 from srl.storage import ROOT, run_directory
 from srl.storage.run_directory import RunDirectory
 

@@ -11,7 +11,7 @@ from typing import Literal
 
 from srl.api.lanes import LONGEST_EPISODE
 from srl.cli.parser import RunCommand, TrustCommand, flag, positional
-from srl.experiments.options.keywords import parse_pairs
+from srl.experiments.options.setting_texts import parse_pairs
 from srl.storage import ROOT
 from srl.terminal.formatting import figure, plural
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
@@ -11,7 +12,7 @@ from srl.api.control import OptionValue
 from srl.api.status import RunStatus
 from srl.api.transport import Channel, ChannelClosed, Listener, Message, Transport
 from srl.base.errors import nearest
-from srl.base.files import write_whole
+from srl.base.files import read_regular, write_whole
 from srl.transports.host import HostTransport
 from srl.transports.join_ticket import JOIN, Identity, read_ticket
 from srl.transports.runtime_dir import own_directories
@@ -28,6 +29,7 @@ STOP_REASON = "srl stop"
 REACH_SECONDS = 3.0
 REPLY_SECONDS = 5.0
 MAX_CONCURRENT = 32
+MAX_ADDRESS_BYTES = 4096
 
 
 class StatusRequest(Message, frozen=True):
@@ -130,13 +132,11 @@ def remote_listener(directory: Path, identity: Identity, host: str) -> Listener:
     return listener
 
 
-def live(root: Path | None = None) -> dict[str, tuple[Path, RunStatus]]:
-    """Return this user's live runs: name -> directory with the run's address, and its status. With `root`, runs below
-    it whose controllers are on other machines are included. All are asked concurrently, so an unresponsive one does not
-    delay the others."""
-    found = sorted(root.glob(f"*/{CLUSTER}/{ADDRESS}")) if root is not None else []
-    directories = [path.parent for path in found]
-    directories += [directory for directory in own_directories() if (directory / ADDRESS).exists()]
+def live(elsewhere: Sequence[Path] = ()) -> dict[str, tuple[Path, RunStatus]]:
+    """Return this user's live runs: name -> directory with the run's address, and its status. The directories
+    `elsewhere` have the addresses of controllers on other machines; they must be trusted, because this process
+    connects to these addresses. All are asked concurrently, so an unresponsive one does not delay the others."""
+    directories = [directory for directory in (*elsewhere, *own_directories()) if (directory / ADDRESS).exists()]
     if not directories:
         return {}
     with ThreadPoolExecutor(min(len(directories), MAX_CONCURRENT)) as pool:
@@ -148,15 +148,15 @@ def live(root: Path | None = None) -> dict[str, tuple[Path, RunStatus]]:
     }
 
 
-def running(root: Path | None = None) -> dict[str, Path]:
+def running(elsewhere: Sequence[Path] = ()) -> dict[str, Path]:
     """Return this user's live runs: name -> directory with the run's address."""
-    return {name: directory for name, (directory, _) in live(root).items()}
+    return {name: directory for name, (directory, _) in live(elsewhere).items()}
 
 
 def ask(runtime: Path, message: Message) -> Message | None:
     """Send one request to a run and return its answer, or None if it does not answer."""
     try:
-        address = (runtime / ADDRESS).read_text()
+        address = read_regular(runtime / ADDRESS, MAX_ADDRESS_BYTES).decode(errors="replace")
         transport: Transport = HostTransport(runtime)
         if address.startswith(PREFIX):
             transport = TlsTransport(read_ticket(runtime / JOIN), CONTROL, connect_wait=REACH_SECONDS)

@@ -11,7 +11,7 @@ from typing import Any
 
 import gymnasium
 
-from srl.api.lanes import LanesConfig
+from srl.api.lanes import LanesConfig, named_texts
 from srl.base.errors import nearest
 from srl.base.object_names import load_part
 from srl.base.seeding import derive
@@ -20,8 +20,6 @@ Factory = Callable[..., Any]
 ATARI = "ale_py"
 FAMILIES = ("box2d", "classic_control", "mujoco", "phys2d", "tabular", "toy_text")
 KNOWN_ENTRY_POINTS = (*(f"gymnasium.envs.{family}" for family in FAMILIES), f"{ATARI}.", "minigrid.")
-MODEL_OPTIONS = ("xml_file", "model_path")
-"""Options of Gymnasium's MuJoCo tasks that name a file."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +32,8 @@ class NamedConfig(LanesConfig):
     def environment_name(self) -> str:
         return self.name
 
-    def model_files(self) -> tuple[str, ...]:
-        """Return the model files in the options of a MuJoCo task, which the simulator would parse."""
-        return tuple(str(self.kwargs[key]) for key in MODEL_OPTIONS if key in self.kwargs)
+    def named_code(self) -> tuple[str, ...]:
+        return (self.environment_name(), *named_texts(self.kwargs))
 
 
 def locate(name: str) -> Factory:

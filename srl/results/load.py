@@ -153,6 +153,7 @@ def load_run(
     Raises CheckpointError if the checkpoint belongs to another run with different spaces, and ValueError if the
     policies do not fit the other environment.
     """
+    from srl.experiments.options.config_file import check_named_environment
     from srl.experiments.session.compatibility import check_spaces
 
     run = run_directory.find(path, ROOT)
@@ -169,8 +170,18 @@ def load_run(
             raise checkpoints.CheckpointError(f"{source} belongs to another run: {error}") from error
     environment, roles = config["lanes"], config["options"].agents.roles
     if env or env_args:
+        if not env:  # its name in config.json need not be that of `lanes`, which load_config has checked
+            named, given = _own_environment(config), config["options"].run.env_args
+            check_named_environment(named, given, str(run.config), run.trusted(trust_code))
         environment = _other_environment(config, env, env_args or {})
     return LoadedRun(run.path, source, environment, {name: one.policy for name, one in policies.items()}, roles)
+
+
+def _own_environment(config: Mapping[str, Any]) -> str:
+    """Return the name from which the run's environment was made. A function is saved by the name that any process
+    finds; other adapters are chosen by the name that the user gave."""
+    title, named = str(config["environment"]), str(getattr(config["lanes"], "name", ""))
+    return named if ":" in named and not title.startswith("pettingzoo:") else title
 
 
 def _other_environment(
@@ -182,11 +193,9 @@ def _other_environment(
     from srl.experiments.session.compatibility import check_spaces
     from srl.workers.role import assign_teams
 
-    options, title, named = config["options"], config["environment"], getattr(config["lanes"], "name", "")
-    # A function is saved by the name that any process finds; other adapters are chosen by the name that the user gave.
-    own = named if ":" in named and not title.startswith("pettingzoo:") else title
+    options = config["options"]
     options = options.replace(env_args={**({} if env else options.run.env_args), **env_args})
-    environment = environment_for(env or own, options)
+    environment = environment_for(env or _own_environment(config), options)
     lanes = environment.build(1)
     lanes.close()
     patterns = role_patterns(lanes.spec, options.agents.roles)

@@ -87,8 +87,10 @@ def write(
     retention: Retention = Retention(),
     workers: Mapping[str, Array] | None = None,
     check: Callable[[], None] = lambda: None,
+    own: bool = True,
 ) -> Path:
-    """Write a checkpoint durably below `root`, and remove those that `retention` does not keep.
+    """Write a checkpoint durably below `root`, and remove those that `retention` does not keep. Sign it if it belongs
+    to the user's `own` run.
 
     If writing fails, or `check` raises an OSError before the checkpoint becomes visible, earlier checkpoints are
     untouched.
@@ -96,7 +98,7 @@ def write(
     files = {ARRAYS: _pack(arrays), METADATA: (json.dumps(dict(metadata), indent=2) + "\n").encode()}
     if workers is not None:
         files[WORKERS] = _pack(workers)
-    path = _add(root, step, lambda directory: _write_files(directory, step, files), signed=True, check=check)
+    path = _add(root, step, lambda directory: _write_files(directory, step, files), signed=own, check=check)
     known = checkpoints(root)
     kept = retention.kept(known)
     _remove([path for path in known if path not in kept])

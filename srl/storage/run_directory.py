@@ -6,6 +6,7 @@ import contextlib
 import json
 import re
 import shutil
+import stat
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -90,34 +91,36 @@ class RunDirectory:
         finally:
             ownership.release()
 
-    def write_config(self, data: Any) -> None:
-        """Write plain data, as returned by `srl.base.config.to_data`."""
+    def write_config(self, data: Any, own: bool = True) -> None:
+        """Write plain data, as returned by `srl.base.config.to_data`. Sign it if the run is the user's `own`: one that
+        the user starts now, had started, or trusts."""
         content = (json.dumps(data, indent=2, allow_nan=False) + "\n").encode()
         with _explained(self.config, "write"):
+            if not own and self.config.exists() and content == self._content():
+                return  # with the signature of whoever wrote it
             write_whole(self.config, content, sync=True)
-        sign(self.config, content)
+        if own:
+            sign(self.config, content)
 
     def load_config(self, trust_code: TrustCode = False, writing: bool = False) -> dict[str, Any]:
         """Return the config with its `lanes` and `options` rebuilt, importing nothing but SRL unless the user started
         this run or trusts its code. Raises RunDirectoryError if this is not the config of a run, and UntrustedCode.
 
-        With `writing`, a run of someone else must not contain symbolic links, through which it could write elsewhere.
+        With `writing`, a run of someone else must contain only regular files (:func:`refuse_special_files`).
         """
         config: dict[str, Any] = self.read_config()
-        trusted = trust_code or is_own(self.config, self._content())
-        if (
-            writing
-            and trusted is not True
-            and (link := next((p for p in self.path.rglob("*") if p.is_symlink()), None))
-        ):
-            raise RunDirectoryError(
-                f"{link} is a symbolic link in a run that you did not start; remove it, or add --trust-code"
-            )
+        trusted = self.trusted(trust_code)
+        if writing and trusted is not True:
+            refuse_special_files(self.path)
         kinds = {"lanes": LanesConfig, "options": load_part("train-options"), "environment": str}
         kinds["sizes"] = Mapping[str, int]
         if not isinstance(config["policies"], dict):
             raise RunDirectoryError(f"{self.config}: policies must be described by name")
         return config | from_file({"sizes": {}, **config}, kinds, str(self.config), trusted)
+
+    def trusted(self, trust_code: TrustCode) -> TrustCode:
+        """Return what the user trusts of this run: all of it after `trust_code` or if the user started it."""
+        return trust_code or is_own(self.config, self._content())
 
     def read_config(self) -> Any:
         """Return the config of an SRL run. Raises RunDirectoryError if another program wrote config.json."""
@@ -187,6 +190,18 @@ class RunDirectory:
         shutil.rmtree(self.path, ignore_errors=True)
 
 
+def refuse_special_files(path: Path) -> None:
+    """Raise RunDirectoryError if a directory of someone else contains anything but files and directories: through a
+    symbolic link, its run would write elsewhere, and at a pipe, it would wait forever."""
+    for found in path.rglob("*"):
+        mode = found.lstat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            kind = "symbolic link" if stat.S_ISLNK(mode) else "pipe, socket or device"
+            raise RunDirectoryError(
+                f"{found} is a {kind} in a run that you did not start; remove it, or add --trust-code"
+            )
+
+
 def check_name(name: str) -> str:
     if not NAME.fullmatch(name):
         raise ValueError(
@@ -251,14 +266,16 @@ def open_directory(path: Path) -> RunDirectory:
     return RunDirectory(path)
 
 
-def write_group(path: Path, description: Any) -> None:
-    """Write the description of a directory of related runs for :func:`read_group`, creating the directory."""
+def write_group(path: Path, description: Any, own: bool = True) -> None:
+    """Write the description of a directory of related runs for :func:`read_group`, creating the directory. Sign it if
+    it is the user's `own`, as for :meth:`RunDirectory.write_config`."""
     check_name(path.name)
     content = (json.dumps(description, indent=2) + "\n").encode()
     with _explained(path, "create"):
         path.mkdir(parents=True, exist_ok=True)
         write_whole(path / GROUP, content, sync=True)
-    sign(path / GROUP, content)
+    if own:
+        sign(path / GROUP, content)
 
 
 def find_group(what: str | Path, root: Path) -> Path | None:

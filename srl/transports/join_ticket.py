@@ -103,6 +103,13 @@ class JoinFile:
         self._run = run
         self._address = address
         self._renewal = 0.0
+        if os.path.lexists(path):
+            try:
+                read_ticket(path)  # of an earlier controller
+            except OSError as error:
+                raise FileExistsError(
+                    f"{path} exists and is not a join file of yours ({error}); remove it, or choose another --join-file"
+                ) from error
         self.proof_of_hosts = identity.proof(NEVER)  # given to hosts of the run, so that they can always return
         self.renew()
 

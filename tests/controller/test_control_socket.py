@@ -35,11 +35,11 @@ def test_runs_are_asked_at_the_same_time_and_one_without_an_answer_is_omitted(
         return None if name == "silent" else StatusReply(RunStatus(name, "", "", str(directory)))
 
     monkeypatch.setattr(control_socket, "ask", ask)
-    found = live(tmp_path / "runs")
+    found = live([elsewhere])
     assert {name: (directory, status.run) for name, (directory, status) in found.items()} == {
         "far": (elsewhere, "far"),
         "near": (here / "near", "near"),
     }
     assert sorted(asked) == sorted([here / "near", here / "silent", elsewhere])
     monkeypatch.setattr(control_socket, "ask", lambda directory, message: None)
-    assert running(tmp_path / "runs") == {}
+    assert running([elsewhere]) == {}

@@ -9,6 +9,7 @@ import io
 import json
 import os
 import pickle
+import shutil
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
@@ -19,9 +20,11 @@ from typing import Any
 
 import numpy as np
 
+import srl
 from srl.storage import checkpoints
 
 SAVED = Path(__file__).parents[1] / "storage" / "saved_config.json"
+NUM_PARAMETERS = 9155  # of the policy in the saved config
 MODULE = "srl_gadget_module"  # a module beside the run that creates the canary when it is imported
 FUNCTIONS = (
     *("os:system", "os:popen", "os:execv", "posix:system", "subprocess:call", "subprocess:Popen", "pty:spawn"),
@@ -38,6 +41,7 @@ EVENTS = (
     "subprocess.Popen",
     "pickle.find_class",
     "ctypes.dlopen",
+    "socket.connect",
 )
 
 _seen: list[str] | None = None
@@ -94,6 +98,14 @@ class Gadget:
         change(config)
         (self.path / "config.json").write_text(json.dumps(config))
 
+    def write_run(self) -> None:
+        """Replace the run by one that was trained for a moment, without its signatures."""
+        shutil.rmtree(self.path)
+        small: dict[str, Any] = {"scheduler": "inline", "actors": 1, "lanes": 2, "horizon": 16}
+        srl.train("CartPole-v1", steps=64, **small, root=self.path.parent, name=self.path.name, sinks=[])
+        for signature in self.path.rglob("*.sig"):
+            signature.unlink()
+
     def write_checkpoint(self, change: Callable[[dict[str, Any]], Any] = lambda description: None) -> Path:
         """Write a checkpoint after a change to its facts, without a signature."""
         facts = {
@@ -102,10 +114,47 @@ class Gadget:
             "graph": "",
         }
         change(facts)
-        arrays = {"policy/parameters": np.zeros(4675, np.float32)}
+        arrays = {"policy/parameters": np.zeros(NUM_PARAMETERS, np.float32)}
         path = checkpoints.write(self.path / "checkpoints", 64, arrays, facts)
         (path / "manifest.json.sig").unlink()
         return path
+
+
+def option(section: str, **fields: Any) -> Callable[[dict[str, Any]], Any]:
+    """Return a change of options in a section of a config."""
+    return lambda config: config["options"]["fields"][section]["fields"].update(fields)
+
+
+def hidden_names(file: Path) -> dict[str, Callable[[dict[str, Any]], Any]]:
+    """Return changes that hide the name of a function or an address in a text, or in options of an environment."""
+    escaped = f"{file}\\u003amake"
+
+    def lanes(kind: str, **fields: Any) -> Callable[[dict[str, Any]], Any]:
+        return lambda config: config.update(lanes={"type": kind, "fields": fields})
+
+    return {
+        "callback after a comma": option("run", callbacks=[f"/,/..{file}:make"]),
+        "callback beside the run": option("run", callbacks=[f",/../{file.name}:make"]),
+        "callback that is another part": option("run", callbacks=[f"minigrid,id={MODULE}:Env-v0"]),
+        "callback that connects": option("run", callbacks=["webhook,url=http://127.0.0.1:9/x"]),
+        "callback with a text": option("run", callbacks=['curriculum,option=env.x,levels=["a:b"]']),
+        "sink that connects": option("run", sinks=["mlflow"]),
+        "escaped network of a role": option("agents", roles=[f'*=policy,network="{escaped}"']),
+        "escaped algorithm of a role": option("agents", roles=[f'*=policy,algo="{escaped}"']),
+        "join file": option("cluster", join_file=str(file)),
+        "mail": option("cluster", slurm_options=["mail-user=someone@example.org"]),
+        "file of another option": option("run", env_args={"a": [{"b": str(file)}]}),
+        "model of a MiniGrid": lanes(
+            "gymnasium", name="minigrid", kwargs={"id": "Ant-v5", "xml_file": str(file)}, located=True
+        ),
+        "id of a MiniGrid": lanes("gymnasium", name="minigrid", kwargs={"id": "CartPole-v1"}, located=True),
+        "program of EnvPool": lanes("envpool", name="D1Basic-v1", kwargs={"vzd_path": str(file)}),
+        "assets of EnvPool": lanes("envpool", name="Pong-v5", kwargs={"base_path": "x"}),
+        "roms of PettingZoo": lanes(
+            "pettingzoo", name="pettingzoo:atari.pong_v3", kwargs={"auto_rom_install_path": str(file)}
+        ),
+        "path": lanes("vector", name="CartPole-v1", kwargs={"a": {"type": "path", "value": str(file)}}),
+    }
 
 
 def changes_of_config(name: str, command: str) -> dict[str, Callable[[dict[str, Any]], Any]]:
@@ -115,9 +164,6 @@ def changes_of_config(name: str, command: str) -> dict[str, Callable[[dict[str, 
 
     def lanes(kind: str, **fields: Any) -> Callable[[dict[str, Any]], Any]:
         return lambda config: config.update(lanes={"type": kind, "fields": fields})
-
-    def option(section: str, **fields: Any) -> Callable[[dict[str, Any]], Any]:
-        return lambda config: config["options"]["fields"][section]["fields"].update(fields)
 
     module = name.replace(":", ".")
     return {

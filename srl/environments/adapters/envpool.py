@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from srl.api.lanes import named_texts
 from srl.base.errors import nearest
 from srl.base.tree import Array
 from srl.environments.adapters.autoreset import FACTS
@@ -29,7 +30,7 @@ class EnvPoolConfig(NamedConfig):
         return f"envpool:{self.name}"
 
     def named_code(self) -> tuple[str, ...]:
-        return ()  # `build` accepts only EnvPool's own tasks
+        return named_texts(self.kwargs)  # `build` accepts only EnvPool's own tasks
 
     def build(self, num_copies: int) -> VectorLanes:
         check_installed(self.name)

@@ -15,7 +15,7 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from srl.api.block import SEED, SEED_EPISODE
 from srl.api.control import OptionValue
-from srl.api.lanes import Lanes, LanesConfig, LaneSpec, TimeStep
+from srl.api.lanes import Lanes, LanesConfig, LaneSpec, TimeStep, named_texts
 from srl.api.spaces import Dict, Space
 from srl.base.errors import raised
 from srl.base.state import State, pack, part, under, unpack
@@ -34,7 +34,7 @@ from srl.environments.adapters.masks import (
 )
 from srl.environments.adapters.wrappers import RepeatAction, SmallerImages
 from srl.environments.conversion import lane_decoder, observation_buffers, observation_leaves, rendered_frame
-from srl.environments.factories import copy_seeds, is_known, locate
+from srl.environments.factories import copy_seeds, locate
 from srl.environments.failures import EnvironmentBroken, all_finite, broken_lanes, count_failure, failed_lanes
 from srl.environments.spaces import from_gymnasium
 
@@ -54,9 +54,8 @@ class GymnasiumConfig(MaskableConfig):
 
     def named_code(self) -> tuple[str, ...]:
         if self.located and self.name == minigrid.FACTORY:
-            name = str(self.kwargs.get("id", ""))
-            minigrid.register(name)
-            return () if is_known(name) else (name,)
+            options = dict(self.kwargs)
+            return (*minigrid.named_code(options.pop("id", "")), *named_texts(options))
         return super().named_code()
 
     def can_repeat_actions(self) -> bool:

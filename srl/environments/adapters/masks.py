@@ -9,7 +9,7 @@ from typing import Any, Self, TypeAlias, TypeVar
 
 import numpy as np
 
-from srl.api.lanes import LaneSpec, TeamSpec
+from srl.api.lanes import LaneSpec, TeamSpec, named_texts
 from srl.api.spaces import Box, Dict, Space, choice_sizes
 from srl.base.tree import Array, Tree, leaves
 from srl.environments.factories import NamedConfig, is_known
@@ -37,7 +37,7 @@ class MaskableConfig(NamedConfig):
     """Scalars in the last infos of episodes that are statistics of them, in addition to `is_success`."""
 
     def named_code(self) -> tuple[str, ...]:
-        return (self.name,) if self.located or not is_known(self.name) else self.model_files()
+        return named_texts(self.kwargs) if is_known(self.name) and not self.located else super().named_code()
 
     def with_mask_key(self, key: str) -> Self:
         return replace(self, mask_key=key)

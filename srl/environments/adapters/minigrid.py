@@ -11,6 +11,7 @@ import gymnasium
 import numpy as np
 
 from srl.base.tree import Array
+from srl.environments.factories import is_known
 
 ENTRY_POINTS = "minigrid."
 FACTORY = "minigrid"
@@ -81,6 +82,15 @@ def register(name: str) -> None:
     if importlib.util.find_spec("minigrid") is None:
         raise ValueError(f'environment {name} needs the package minigrid; pip install "srl-rl[minigrid]"')
     importlib.import_module("minigrid")
+
+
+def named_code(name: Any) -> tuple[str, ...]:
+    """Return the id unless it is one of MiniGrid's: `make` would make any environment that Gymnasium finds."""
+    if isinstance(name, str) and name.startswith(FAMILIES):
+        register(name)
+        if is_known(name):
+            return ()
+    return (f"environment {name}",)
 
 
 def make(id: str, **kwargs: Any) -> VectorObservation:  # noqa: A002 - Gymnasium's name

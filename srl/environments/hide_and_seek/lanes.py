@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from srl.api.lanes import Lanes, LanesConfig, LaneSpec, TeamSpec, TimeStep
+from srl.api.lanes import Lanes, LanesConfig, LaneSpec, TeamSpec, TimeStep, named_texts
 from srl.api.spaces import MultiDiscrete
 from srl.base.tree import Array, Tree
 from srl.environments.factories import copy_seeds
@@ -30,7 +30,7 @@ class HideAndSeekConfig(LanesConfig):
         return f"hide-and-seek/{self.variant}"
 
     def named_code(self) -> tuple[str, ...]:
-        return ()
+        return named_texts(self.options)
 
     def build(self, num_copies: int) -> HideAndSeekLanes:
         check_installed(self.variant)

@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 
 from srl.api.control import OptionValue
-from srl.api.lanes import Lanes, LaneSpec, TeamSpec, TimeStep
+from srl.api.lanes import Lanes, LaneSpec, TeamSpec, TimeStep, named_texts
 from srl.api.spaces import Box
 from srl.base.errors import nearest
 from srl.base.seeding import generator_state, restore_generator
@@ -50,7 +50,7 @@ class MujocoConfig(NamedConfig):
     def named_code(self) -> tuple[str, ...]:
         if self.name not in TASKS:
             raise ValueError(f"no MuJoCo task {self.name!r}{nearest(self.name, TASKS)}")
-        return self.model_files()
+        return named_texts(self.kwargs)
 
     def build(self, num_copies: int) -> MujocoLanes:
         task: Task = TASKS[self.name](**self.kwargs)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
-from srl.api.lanes import Lanes
+from srl.api.lanes import Lanes, named_texts
 from srl.base.errors import nearest
 from srl.environments.adapters.agent_ids import with_agent_ids
 from srl.environments.adapters.masks import MASK_KEY
@@ -47,7 +47,7 @@ class PettingZooConfig(NamedConfig):
 
     def named_code(self) -> tuple[str, ...]:
         path = self.name.removeprefix(PREFIX).removeprefix("pettingzoo.")
-        return () if OWN_GAME.fullmatch(path) else (self.name,)
+        return (*(() if OWN_GAME.fullmatch(path) else (self.name,)), *named_texts(self.kwargs))
 
     def build(self, num_copies: int) -> Lanes:
         return self._numbered(lanes_of(self.name, self.make, num_copies, self.mask_key, self.log_info))

@@ -37,6 +37,7 @@ class PreparedRun:
     profile: EnvironmentProfile
     recipe: str = ""  # one line about the recipe
     from_recipe: Mapping[str, str] = field(default_factory=dict)  # option set by the recipe -> recipe and reason
+    own: bool = True  # whether the user starts the run now, had started it, or trusts it: its files are signed
 
     @property
     def summary(self) -> str:

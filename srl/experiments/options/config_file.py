@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from srl.api.lanes import named_texts
 from srl.base.config import TrustCode, from_file, is_config, parse_json, refuse_code
 from srl.base.files import read_regular
 from srl.experiments.options.aliases import SAME, set_twice
@@ -88,14 +89,17 @@ def _parsed(path: Path) -> tuple[Any, bool]:
 
 
 def check_named_environment(env: str, env_args: Mapping[str, Any], place: str, trust_code: TrustCode) -> None:
-    """Raise UntrustedCode if a file names an environment that is not in one of the known packages."""
+    """Raise UntrustedCode if a file names an environment that is not in one of the known packages, or options of it
+    that could name a file."""
+    from srl.environments.factories import is_known
     from srl.environments.registry import lanes_config
 
     if trust_code is True:
         return
-    family, separator, _ = env.partition(":")
-    known = not separator or family in ("envpool", "pettingzoo")
-    refuse_code(lanes_config(env, **env_args).named_code() if known else (env,), place, trust_code)
+    named: tuple[str, ...] = () if is_known(env) else (env,)
+    if named and (":" not in env or env.startswith(("envpool:", "pettingzoo:"))):
+        named = lanes_config(env).named_code()  # without the options: checking them would import the environment
+    refuse_code((*named, *named_texts(env_args)), place, trust_code)
 
 
 def _underscored(value: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
@@ -149,22 +148,3 @@ def expected(hint: Any) -> str:
     if origin is tuple:
         return f"a list, each item {expected(members[0])}"
     return EXPECTED.get(hint, "a table of names and values")
-
-
-def parse_pairs(pairs: Sequence[str]) -> dict[str, Any]:
-    """Parse NAME=VALUE options of an environment or algorithm. Values that are valid JSON are decoded."""
-    parsed: dict[str, Any] = {}
-    for pair in pairs:
-        name, separator, text = pair.partition("=")
-        if not separator:
-            raise ValueError(f"an option is written NAME=VALUE; found {pair!r}")
-        parsed[name] = json_or_text(text)
-    return parsed
-
-
-def json_or_text(text: str) -> Any:
-    """Decode the text if it is valid JSON, else return it unchanged."""
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        return text

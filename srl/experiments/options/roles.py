@@ -15,7 +15,7 @@ from srl.api.spaces import Space
 from srl.base.config import TrustCode
 from srl.base.errors import did_you_mean
 from srl.experiments.options.algorithms import absolute_name, build_algorithm, title_of, with_settings
-from srl.experiments.options.keywords import parse_pairs
+from srl.experiments.options.setting_texts import parse_pairs, parse_role, setting
 from srl.experiments.options.train_options import TrainOptions
 from srl.storage.saved_policies import SavedExpert, find_checkpoint, read_policy
 
@@ -38,18 +38,12 @@ def role_patterns(spec: LaneSpec, roles: tuple[str, ...]) -> dict[str, str]:
     """Return the policy for each pattern of agent names. By default, all agents share one if their spaces are equal,
     else each has its own."""
     if roles:
-        pairs = [role.partition(",")[0].partition("=") for role in roles]
-        for role, (pattern, _, policy) in zip(roles, pairs, strict=True):
-            if not pattern or not policy:
-                raise ValueError(
-                    f"a role is written PATTERN=POLICY, e.g. 'seeker*=seekers', followed by settings as ',NAME=VALUE'; "
-                    f"found {role!r}"
-                )
-        policies = [policy for _, _, policy in pairs]
+        parsed = [parse_role(role) for role in roles]
+        policies = [policy for _, policy, _ in parsed]
         for policy in policies:
             if policies.count(policy) > 1:
                 raise ValueError(f"two roles have the policy {policy!r}; write one pattern that covers both")
-        return {pattern: policy for pattern, _, policy in pairs}
+        return {pattern: policy for pattern, policy, _ in parsed}
     first = spec.teams[0]
     if all((team.observation, team.action) == (first.observation, first.action) for team in spec.teams):
         return {"*": "policy"}
@@ -60,8 +54,8 @@ def role_options(spec: LaneSpec, options: TrainOptions, trust_code: TrustCode = 
     """Return the roles with their settings: 'seeker*=seekers,horizon=40,gamma=0.9' or 'hider*=hiders,frozen=RUN'.
     `trust_code` is for the checkpoints of frozen policies."""
     patterns = role_patterns(spec, options.agents.roles)
-    settings = {role.partition("=")[0]: role.partition(",")[2] for role in options.agents.roles}
-    named = [(pattern, policy, settings.get(pattern, "")) for pattern, policy in patterns.items()]
+    settings = {pattern: own for pattern, _, own in map(parse_role, options.agents.roles)}
+    named = [(pattern, policy, settings.get(pattern, [])) for pattern, policy in patterns.items()]
     roles = tuple(_role(*each, options, trust_code) for each in named)
     if all(role.frozen for role in roles):
         raise ValueError(f"all roles are frozen, so nothing would learn: {', '.join(options.agents.roles)}")
@@ -73,15 +67,14 @@ def with_checkpoints(roles: tuple[str, ...]) -> tuple[str, ...]:
     the files of users' algorithms."""
     absolute = []
     for role in roles:
-        named, _, settings = role.partition(",")
-        parts = _split(settings)
-        own = parse_pairs(parts)
-        if FROZEN in own:
-            with _naming(f"role {named}"):
-                parts = [f"{FROZEN}={_checkpoint(own)}"]
-        elif ALGO in own:
-            others = [part for part in parts if part.partition("=")[0] != ALGO]
-            parts = [f"{ALGO}={absolute_name(str(own[ALGO]))}", *others]
+        pattern, policy, parts = parse_role(role)
+        named, own = f"{pattern}={policy}", parse_pairs(parts)
+        with _naming(f"role {named}"):
+            if FROZEN in own:
+                parts = [setting(FROZEN, str(_checkpoint(own)))]
+            elif ALGO in own:
+                others = [part for part in parts if part.partition("=")[0] != ALGO]
+                parts = [setting(ALGO, absolute_name(str(own[ALGO]))), *others]
         absolute.append(",".join((named, *parts)))
     return tuple(absolute)
 
@@ -95,8 +88,8 @@ def _naming(role: str) -> Iterator[None]:
         raise ValueError(f"{role}: {error}") from error
 
 
-def _role(pattern: str, policy: str, settings: str, options: TrainOptions, trust_code: TrustCode) -> RoleOptions:
-    own = parse_pairs(_split(settings))
+def _role(pattern: str, policy: str, settings: list[str], options: TrainOptions, trust_code: TrustCode) -> RoleOptions:
+    own = parse_pairs(settings)
     with _naming(f"role {pattern}={policy}"):
         if FROZEN in own:
             checkpoint = _checkpoint(own)
@@ -133,18 +126,6 @@ def with_expert_path(options: TrainOptions) -> TrainOptions:
     expert = algorithm.expert
     path = absolute_name(expert) if ":" in expert else str(_chosen(expert))
     return options.replace(algorithm=replace(algorithm, expert=path))
-
-
-def _split(settings: str) -> list[str]:
-    """Split at commas outside brackets: hidden_sizes=[64,64] is one setting."""
-    parts, depth = [""], 0
-    for letter in settings:
-        depth += (letter in "[{") - (letter in "]}")
-        if letter == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += letter
-    return [part for part in parts if part]
 
 
 def _checkpoint(own: Mapping[str, Any]) -> Path:

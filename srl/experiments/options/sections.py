@@ -7,17 +7,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from srl.api.lanes import LONGEST_EPISODE
+from srl.api.lanes import LONGEST_EPISODE, named_texts
+from srl.base.config import texts_in
+from srl.experiments.options.setting_texts import parse_callback, parse_pairs, parse_role
 
 AUTO, NONE = "auto", "none"
 """Special recipe names: the recipe that fits the environment, and no recipe."""
 CLUSTERS = ("hosts", "ray", "slurm")
 """Schedulers whose workers run on several machines."""
 PLAIN_SLURM = (
-    *("account", "begin", "constraint", "deadline", "exclude", "exclusive", "gres", "mail-type", "mail-user", "mem"),
-    *("nice", "nodelist", "qos", "reservation", "time"),
+    *("account", "begin", "constraint", "deadline", "exclude", "exclusive", "gres", "mem", "nice", "nodelist", "qos"),
+    *("reservation", "time"),
 )
 """Options of `sbatch` that only choose resources."""
+CALLBACKS = ("early-stopping", "curriculum", "option-schedule", "webhook")
+"""Callbacks of SRL."""
+CONNECTING = ("webhook",)
+PLAIN_TEXTS = ("option", "metric", "fact")
+"""Options of callbacks that are names of options or statistics."""
+OWN_SINKS = ("tensorboard",)
+"""Sinks that write only to the run directory."""
+DEVICE = re.compile(r"[a-z]+:[0-9]+")
 GOAL = re.compile(r"\s*([^<>=\s]+)\s*(>=|<=)\s*([-+]?[\d.]+(?:[eE][-+]?\d+)?)\s*")
 RESERVED = {
     "return", "length", "episodes", "update", "step", "steps", "time", "elapsed", "lane", "row", "seed", "policy",
@@ -44,6 +54,13 @@ def _check_at_least_one(section: object, *names: str) -> None:
         value = getattr(section, name)
         if value is not None and value < 1:
             raise ValueError(f"{name} must be at least 1, found {value}")
+
+
+def _is_plain(callback: str) -> bool:
+    """Return whether a callback is one of SRL that connects to nothing, and whose options are numbers and names."""
+    name, options = parse_callback(callback)
+    others = {option: value for option, value in options.items() if option not in PLAIN_TEXTS}
+    return name in CALLBACKS and name not in CONNECTING and not any(texts_in(others))
 
 
 def parse_goal(text: str) -> tuple[str, str, float]:
@@ -106,8 +123,9 @@ class RunOptions:
 
     def named_code(self) -> tuple[str, ...]:
         """Return what a config in an untrusted file must not have: see :meth:`srl.api.lanes.LanesConfig.named_code`."""
-        callbacks = [name for text in self.callbacks if ":" in (name := text.split(",")[0])]
-        return (*(sink for sink in self.sinks if ":" in sink), *callbacks, *([self.graph] if self.graph else []))
+        sinks = [sink for sink in self.sinks if sink not in OWN_SINKS]
+        callbacks = [text for text in self.callbacks if not _is_plain(text)]
+        return (*sinks, *callbacks, *([self.graph] if self.graph else []), *named_texts(self.env_args))
 
     def __post_init__(self) -> None:
         _check_at_least_one(self, "steps", "action_repeat", "image_size")
@@ -218,13 +236,21 @@ class ClusterOptions:
     `device=cuda` one GPU per trainer, which policy workers share."""
 
     def named_code(self) -> tuple[str, ...]:
-        """Return the address of a Ray cluster, whose answers Ray unpickles, and the options of a Slurm job that could
-        run something else, such as `export`."""
+        """Return the address of a Ray cluster, whose answers Ray unpickles, a join file, which would be written and
+        removed, and the options of a Slurm job that could run something else, such as `export`."""
         options = [option for option in self.slurm_options if option.lstrip("-").partition("=")[0] not in PLAIN_SLURM]
-        return (*([f"Ray cluster {self.address}"] if self.address else []), *(f"Slurm option {one}" for one in options))
+        named = {"Ray cluster": self.address, "join file": self.join_file}
+        return (
+            *(f"{what} {name}" for what, name in named.items() if name),
+            *(f"Slurm option {one}" for one in options),
+        )
 
     def __post_init__(self) -> None:
         _check_at_least_one(self, "hosts")
+        for name in ("partition", "slurm_options", "resources"):
+            for text in texts_in(getattr(self, name)):
+                if " " in text or not text.isprintable():
+                    raise ValueError(f"{name} cannot contain blanks or control characters; found {text!r}")
 
 
 @dataclass(frozen=True)
@@ -250,8 +276,12 @@ class AgentOptions:
     """Number of past versions to keep as opponents, spread over the run, from 1 to 16."""
 
     def named_code(self) -> tuple[str, ...]:
-        """Return the roles whose settings name an algorithm or network outside of SRL."""
-        return tuple(role for role in self.roles if ":" in role)
+        """Return the roles whose settings name an algorithm or network outside of SRL: an object of another module is
+        always `package.module:name` or `path/file.py:name`."""
+        found = {role: texts_in(parse_pairs(parse_role(role)[2])) for role in self.roles}
+        return tuple(
+            role for role, texts in found.items() if any(":" in text and not DEVICE.fullmatch(text) for text in texts)
+        )
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.self_play_share <= 1.0:

@@ -42,6 +42,7 @@ class BestCheckpoint:
     _writer: BackgroundWriter
     _check: Callable[[], None]  # raises an OSError if this process may no longer write
     _by: str = "return"  # statistic of the episodes, with `-` if less is better
+    _own: bool = True  # whether to sign it as that of the user's own run
 
     def __post_init__(self) -> None:
         self._folder = self._run.checkpoints / checkpoints.BEST
@@ -85,7 +86,7 @@ class BestCheckpoint:
 
         def write() -> None:
             try:
-                checkpoints.write(self._folder, step, arrays, metadata, Retention(1), check=self._check)
+                checkpoints.write(self._folder, step, arrays, metadata, Retention(1), check=self._check, own=self._own)
             except checkpoints.CheckpointError as error:
                 self._best = previous
                 self._notify(f"the best parameters were not written: {error}")

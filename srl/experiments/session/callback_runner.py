@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import queue
-import re
 import threading
 import time
 import traceback
@@ -14,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from srl.api.control import OptionValue
-from srl.base.object_names import load_part
+from srl.base.errors import nearest
+from srl.base.object_names import load_object, load_part
 from srl.callbacks.callback import Callback
 from srl.controller.controller import Controller
 from srl.controller.supervision import evaluators
-from srl.experiments.options.keywords import parse_pairs
+from srl.experiments.options.sections import CALLBACKS
+from srl.experiments.options.setting_texts import parse_callback
 from srl.experiments.options.train_options import TrainOptions
 
 EVENTS = ("on_start", "on_update", "on_episode", "on_evaluation", "on_checkpoint", "on_end")
@@ -31,17 +32,18 @@ END_SECONDS = 30.0
 
 def load_callback(text: str) -> Callback:
     """Return the callback that an option names: `NAME,OPTION=VALUE,...`. Raises ValueError if there is none."""
-    name, *pairs = re.split(r",(?=\w+=)", text)
-    found = load_part(name)
-    if isinstance(found, Callback) and not pairs:
+    name, options = parse_callback(text)
+    if name not in CALLBACKS and ":" not in name:
+        raise ValueError(f"no callback {name!r} (name your own as path/file.py:Class){nearest(name, CALLBACKS)}")
+    found = load_part(name) if name in CALLBACKS else load_object(name)
+    if isinstance(found, Callback) and not options:
         return found
+    if not (isinstance(found, type) and issubclass(found, Callback)):
+        raise ValueError(f"{name} is no callback: derive the class from srl.Callback")
     try:
-        callback = found(**{option: _as_tuples(value) for option, value in parse_pairs(pairs).items()})
+        return found(**{option: _as_tuples(value) for option, value in options.items()})
     except TypeError as error:
         raise ValueError(f"callback {name} cannot be made: {error}") from error
-    if not isinstance(callback, Callback):
-        raise ValueError(f"{name} is no callback: derive the class from srl.Callback")
-    return callback
 
 
 def split_callbacks(callbacks: Sequence[Callback | str]) -> tuple[list[Callback], dict[str, tuple[str, ...]]]:

@@ -13,13 +13,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
+from srl.api.control import OptionValue
 from srl.api.experiment import Experiment
 from srl.api.parameters import ParameterStore
 from srl.api.scheduler import Scheduler
 from srl.api.status import RunStatus
-from srl.base.config import to_data
+from srl.base.config import TrustCode, refuse_code, to_data
 from srl.base.files import explain_os_error
 from srl.base.snapshot import Snapshot
 from srl.base.state import NotResumable, NotResumableYet, State
@@ -46,6 +48,21 @@ class Restored:
     def policies(self) -> dict[str, dict[str, Any]]:
         found: dict[str, dict[str, Any]] = self.metadata["policies"]
         return found
+
+    @property
+    def changes(self) -> dict[str, OptionValue]:
+        """Values of options that were changed during the run."""
+        try:
+            return msgspec.convert(self.metadata.get("changes", {}), dict[str, OptionValue])
+        except msgspec.ValidationError as error:
+            raise checkpoints.CheckpointError(
+                f"{self.source} has changes of options that are invalid: {error}"
+            ) from error
+
+    def refuse_texts(self, trust_code: TrustCode) -> None:
+        """Raise UntrustedCode if a checkpoint of someone else would set attributes of environments to texts."""
+        texts = [f"option {name}={value}" for name, value in self.changes.items() if isinstance(value, str)]
+        refuse_code(texts, str(self.source), trust_code or checkpoints.is_own(self.source))
 
     @property
     def steps(self) -> int:
@@ -157,6 +174,7 @@ class CheckpointWriter:
     _writer: BackgroundWriter
     _check: Callable[[], None]  # raises an OSError if this process may no longer write
     _best_by: str = "return"  # statistic of the episodes by which checkpoints are compared
+    _own: bool = True  # whether to sign them as those of the user's own run
     on_written: Callable[[Path], object] = lambda path: None
     replay: ReplayArchive | None = None  # where to save the replay
     _saved_updates: int = -1
@@ -234,7 +252,9 @@ class CheckpointWriter:
 
         def write() -> None:
             try:
-                path = checkpoints.write(self._root, step, arrays, metadata, self._retention, workers, self._check)
+                path = checkpoints.write(
+                    self._root, step, arrays, metadata, self._retention, workers, self._check, self._own
+                )
                 self._save_replay()
                 self.on_written(path)
             except checkpoints.CheckpointError as error:

@@ -63,8 +63,9 @@ def site_of(
     record = logs.with_name("agent.json") if cluster.headless > 0 else None
     manual = ManualEngine(logs / "agent.log", join_file, None, record, takeover is not None)
     reports = takeover.cluster.reports if takeover else None
-    # If the controller was killed, its agents know the certificate, and return to whoever has it.
-    known = Identity(identity) if identity.exists() else Identity.create(identity)
+    # If the controller was killed, its agents know the certificate, and return to whoever has it. Without a takeover, a
+    # certificate in the run directory may be known to whoever made that directory.
+    known = Identity(identity) if takeover is not None and identity.exists() else Identity.create(identity)
     return ClusterSite(manual, known, join_file, host, port, headless=cluster.headless, takeover=reports)
 
 

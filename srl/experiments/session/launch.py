@@ -15,7 +15,7 @@ import msgspec
 
 from srl.api.experiment import Experiment
 from srl.api.status import RunStatus
-from srl.base.config import TrustCode
+from srl.base.config import TrustCode, refuse_code
 from srl.base.seeding import derive
 from srl.callbacks.callback import Callback
 from srl.controller.takeover import ControllerState
@@ -125,11 +125,17 @@ def watched(conduct: Callable[[Callable[[RunStatus], None]], Run]) -> Run:
 
 
 def start(
-    env: Env, options: TrainOptions, name: str | None, root: Path, on_status: OnStatus, began: float | None = None
+    env: Env,
+    options: TrainOptions,
+    name: str | None,
+    root: Path,
+    on_status: OnStatus,
+    began: float | None = None,
+    own: bool = True,
 ) -> Run:
-    """Train with exactly these options, which already contain the recipe's values."""
+    """Train with exactly these options, which already contain the recipe's values. `own`: they are the user's."""
     complete = options.replace(recipe=NONE) if options.run.recipe == AUTO else options
-    return launch(prepare(env, complete, None), name, root, on_status, began)
+    return launch(dataclasses.replace(prepare(env, complete, None), own=own), name, root, on_status, began)
 
 
 def launch(
@@ -200,9 +206,8 @@ def _directory(root: Path, name: str | None, prepared: PreparedRun, began: float
 
 def _submit(run: RunDirectory, prepared: PreparedRun) -> str:
     """Write the config and submit; return the job id. Sizes are chosen here, because nodes may have other cores."""
-    experiment, options = prepared.experiment, prepared.options
-    run.write_config(describe(experiment, options, prepared.environment))
-    return submit_job(run, experiment, options)
+    run.write_config(describe(prepared.experiment, prepared.options, prepared.environment), prepared.own)
+    return submit_job(run, prepared.experiment, prepared.options)
 
 
 def conduct_on(
@@ -214,7 +219,7 @@ def conduct_on(
     """Conduct a run that was submitted: from its last checkpoint if it has one, else from the start. Whoever submitted
     it has trusted its code."""
     began = time.time()
-    prepared = _prepared_from(run.load_config(trust_code=True), trust_code=True)
+    prepared = _prepared_from(run.load_config(trust_code=True), trust_code=True, own=run.trusted(False) is True)
     restored = checkpointing.read_newest(run.checkpoints)
     if restored is not None:
         restored, prepared = _matched(restored, prepared)
@@ -231,6 +236,8 @@ def attach(run: RunDirectory, on_status: OnStatus = None, trust_code: TrustCode 
             f"cannot take over {run.name}: only the workers of a run with --scheduler hosts outlive its "
             f"controller. Resume from its last checkpoint: srl resume {run.name}"
         ) from error
+    # Whoever wrote the controller's key to the run directory could join as an agent.
+    refuse_code(["agents of a run that you did not start"], str(run.path), run.trusted(trust_code))
     with run.locked() as ownership:
         prepared = _prepared_from(run.load_config(trust_code, writing=True), trust_code=trust_code)
         fallback = None
@@ -297,13 +304,15 @@ def _resume(
         raise ValueError(f"{option} cannot change in a resumed run: {ONLY_AT_START[option]}")
     check_sinks(options.run.sinks)
     restored = _restorable(run, checkpoint)
+    restored.refuse_texts(trust_code)
     if restored.steps >= options.run.steps:
         raise NothingToTrain(
             f"{run.name} has {restored.steps:,} of {options.run.steps:,} steps already; request more: "
             f"srl resume {run.name} --steps {2 * restored.steps}",
             restored.steps,
         )
-    restored, prepared = _matched(restored, _prepared_from(config, options, given, trust_code))
+    prepared = _prepared_from(config, options, given, trust_code, own=run.trusted(trust_code) is True)
+    restored, prepared = _matched(restored, prepared)
     if checkpoint != "latest":
         newest = checkpoints.copy_as_newest(restored.source, run.checkpoints)  # also for attempts of a Slurm job
         restored = dataclasses.replace(restored, source=newest)
@@ -335,6 +344,7 @@ def _prepared_from(
     options: TrainOptions | None = None,
     given: Collection[str] = (),
     trust_code: TrustCode = False,
+    own: bool = True,
 ) -> PreparedRun:
     """Return the run that a config.json describes, or with other `options` if the user changes those named `given`.
 
@@ -349,7 +359,7 @@ def _prepared_from(
     requested = sized.replace(actors=options.workers.actors)
     experiment = standard_experiment(config["environment"], environment, profile, requested, trust_code)
     experiment = with_actors(experiment, sized.workers.actors)
-    return PreparedRun(options, environment, experiment, profile)
+    return PreparedRun(options, environment, experiment, profile, own=own)
 
 
 def _matched(restored: Restored, prepared: PreparedRun) -> tuple[Restored, PreparedRun]:
@@ -376,11 +386,11 @@ def _session(
 ) -> Session:
     options, environment, why_not = prepared.options, prepared.environment, prepared.profile.why_not_resumable
     experiment = dataclasses.replace(prepared.experiment, name=run.name)
-    run.write_config(describe(experiment, options, environment))
+    run.write_config(describe(experiment, options, environment), prepared.own)
     in_workers = any(isinstance(group.config, ReplayWorkerConfig) for group in experiment.groups)
     preload = (type(environment).__module__, *([REPLAY_MODULE] if in_workers else []))
     session = Session(
-        experiment, run, ownership, options, on_status, began, preload, why_not, site, takeover, callbacks
+        experiment, run, ownership, options, on_status, began, preload, why_not, site, takeover, callbacks, prepared.own
     )
     if restored is not None:
         session.restore(restored)

@@ -89,9 +89,11 @@ class Session:
         site: ClusterSite | None = None,
         takeover: ControllerState | None = None,
         callbacks: Sequence[Callback] = (),
+        own: bool = True,
     ) -> None:
         """`site` is the site of a multi-host run (default: as the options describe it), `takeover` the state of a
-        controller that died, `callbacks` further callbacks besides those that the options name."""
+        controller that died, `callbacks` further callbacks besides those that the options name. Checkpoints are signed
+        if the run is the user's `own`."""
         self._experiment = experiment
         self._takeover = takeover
         self._run = run
@@ -148,12 +150,21 @@ class Session:
             self._writer,
             ownership.check,
             best_by,
+            own,
             on_written=lambda path: self._callbacks.call("on_checkpoint", path),
             replay=ReplayArchive(run.replay, self._memory.replays) if options.checkpoints.save_replay else None,
         )
         parameters = self._memory.parameters
         self._best = BestCheckpoint(
-            run, experiment.description, parameters, self._record, self._notify, self._writer, ownership.check, best_by
+            run,
+            experiment.description,
+            parameters,
+            self._record,
+            self._notify,
+            self._writer,
+            ownership.check,
+            best_by,
+            own,
         )
         self._recorded = 0.0
         # Number of decisions without the end of an episode after which there is a warning.
@@ -181,7 +192,7 @@ class Session:
             restore_opponents(self._run.checkpoints, restored, stores, size, self._notify)
         if self._takeover is not None:
             return  # the dead controller's figures count; the checkpoint is only for trainers that were lost
-        self._controller.changes.restore(restored.metadata.get("changes", {}))
+        self._controller.changes.restore(restored.changes)
         gauges = self._controller.gauges
         gauges.restore(restored.metadata.get("episodes", {}))
         gauges.resume_from(restored.policies)

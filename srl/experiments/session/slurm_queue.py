@@ -17,6 +17,7 @@ from srl.base.files import read_regular, write_whole
 from srl.controller.control_socket import ADDRESS, CLUSTER, StatusRequest, ask
 from srl.schedulers.engines import slurm_commands as slurm
 from srl.storage.run_directory import RunDirectory, RunDirectoryError
+from srl.storage.signatures import is_own, sign
 from srl.transports.join_ticket import IDENTITY, JOIN
 
 JOB = "job"
@@ -63,13 +64,33 @@ class QueuedJob:
         )
 
 
+def write_job(cluster: Path, job: str) -> None:
+    """Record the job of a run, signed by the user: with this file, a run of someone else could make commands of this
+    user cancel another job, and connect to an address in the run directory."""
+    write_whole(cluster / JOB, job.encode())
+    sign(cluster / JOB, job.encode())
+
+
+def submitted(root: Path) -> list[Path]:
+    """Return the folders about the jobs of runs below `root`, also in sweeps, that this user submitted."""
+    files = [*root.glob(f"*/{CLUSTER}/{JOB}"), *root.glob(f"*/*/{CLUSTER}/{JOB}")]
+    return [file.parent for file in sorted(files, key=lambda path: path.lstat().st_mtime) if _submitted(file.parent)]
+
+
 def job_of(cluster: Path) -> str:
-    """Return the job id of a run; empty if it has none or has ended."""
+    """Return the job id of a run that this user submitted; empty if it has none or has ended."""
+    return "" if (cluster / OUTCOME).exists() else _submitted(cluster)
+
+
+def _submitted(cluster: Path) -> str:
+    """Return the last job that this user submitted for a run, or an empty text."""
     try:
-        job = "" if (cluster / OUTCOME).exists() else read_regular(cluster / JOB, 100).decode(errors="replace").strip()
-        return job if re.fullmatch(r"[0-9]+", job) else ""  # it becomes an argument of Slurm's commands
+        content = read_regular(cluster / JOB, 100)
     except OSError:
         return ""
+    if not re.fullmatch(rb"[0-9]+", content) or not is_own(cluster / JOB, content):
+        return ""
+    return content.decode()  # it becomes an argument of Slurm's commands
 
 
 def is_active(job: str) -> bool:
@@ -80,6 +101,8 @@ def is_active(job: str) -> bool:
 def refuse_if_running(run: RunDirectory) -> None:
     """Raise RunDirectoryError if this run is a running or queued job."""
     cluster = run.path / CLUSTER
+    if not _submitted(cluster):
+        return
     if ask(cluster, StatusRequest()) is not None:
         raise RunDirectoryError(f"{run.name} is running as a job of Slurm; stop it with `srl stop {run.name}`")
     job = job_of(cluster)
@@ -96,9 +119,7 @@ def refuse_if_running(run: RunDirectory) -> None:
 def queued(root: Path, answering: Container[str]) -> list[QueuedJob]:
     """Return the unfinished jobs of runs below `root` that are not in `answering`, newest last. Raises SlurmError if
     Slurm does not respond."""
-    files = [*root.glob(f"*/{CLUSTER}/{JOB}"), *root.glob(f"*/*/{CLUSTER}/{JOB}")]  # also in sweeps
-    clusters = [path.parent for path in sorted(files, key=lambda path: path.stat().st_mtime)]
-    jobs = {cluster: job_of(cluster) for cluster in clusters if cluster.parent.name not in answering}
+    jobs = {cluster: job_of(cluster) for cluster in submitted(root) if cluster.parent.name not in answering}
     wanted = [job for job in jobs.values() if job]
     if not wanted or shutil.which("squeue") is None:
         return []

@@ -25,7 +25,7 @@ from srl.controller.control_socket import (
 from srl.experiments.options.train_options import TrainOptions
 from srl.experiments.session.run import Run, RunFailed
 from srl.experiments.session.session import OnStatus
-from srl.experiments.session.slurm_queue import JOB, OUTCOME, End, cancel
+from srl.experiments.session.slurm_queue import JOB, OUTCOME, End, cancel, write_job
 from srl.schedulers.engines import slurm_commands as slurm
 from srl.schedulers.engines.components import components
 from srl.storage.run_directory import RunDirectory
@@ -59,7 +59,7 @@ def submit(run: RunDirectory, experiment: Experiment, options: TrainOptions) -> 
     script = cluster / SCRIPT
     script.write_text(script_of(run, experiment, options))
     job = slurm.submit(script)
-    (cluster / JOB).write_text(job)
+    write_job(cluster, job)
     return job
 
 

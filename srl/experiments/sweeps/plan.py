@@ -14,7 +14,7 @@ from srl.base.config import TrustCode, from_file, to_data
 from srl.experiments.options.algorithms import title_of
 from srl.experiments.options.aliases import as_flag, set_twice
 from srl.experiments.options.config_file import check_named_environment
-from srl.experiments.options.keywords import json_or_text
+from srl.experiments.options.setting_texts import json_or_text
 from srl.experiments.options.train_options import TrainOptions
 from srl.storage import run_directory
 from srl.storage.curves import flattened
@@ -88,9 +88,10 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
-def save_plan(plan: Plan, path: Path) -> None:
-    """Write the plan into the directory of the sweep, which is created if it does not exist."""
-    run_directory.write_group(path, {"plan": to_data(plan)})
+def save_plan(plan: Plan, path: Path, own: bool = True) -> None:
+    """Write the plan into the directory of the sweep, which is created if it does not exist. `own`: all of it is the
+    user's."""
+    run_directory.write_group(path, {"plan": to_data(plan)}, own)
 
 
 def read_plan(path: Path, trust_code: TrustCode = False) -> Plan:
@@ -98,6 +99,8 @@ def read_plan(path: Path, trust_code: TrustCode = False) -> Plan:
     place = str(path / run_directory.GROUP)
     description, own = run_directory.read_group(path)
     trusted = trust_code or own
+    if trusted is not True:
+        run_directory.refuse_special_files(path)  # the sweep will write to this directory
     plan: Plan = from_file(description, {"plan": Plan}, place, trusted)["plan"]
     for variant in plan.variants:
         check_named_environment(variant.env, variant.options.run.env_args, place, trusted)

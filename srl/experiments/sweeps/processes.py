@@ -30,7 +30,7 @@ from srl.experiments.session.slurm_queue import is_active, job_of
 from srl.experiments.sweeps.plan import Member
 from srl.schedulers.local.zygote_launch import ENVIRONMENT
 from srl.storage import checkpoints
-from srl.storage.run_directory import RunDirectory
+from srl.storage.run_directory import RunDirectory, read_group
 
 POLL_SECONDS = 0.1
 ENDING_SECONDS = 60.0
@@ -146,7 +146,8 @@ def train_member(member: Member, on_status: OnStatus = None, trust_code: TrustCo
             if checkpoints.latest(run.checkpoints) is None:  # it was interrupted before its first checkpoint
                 run.remove()
     if not run.path.is_dir():
-        return start(member.env, options, run.name, run.path.parent, on_status)
+        own = trust_code is True or read_group(run.path.parent)[1]
+        return start(member.env, options, run.name, run.path.parent, on_status, own=own)
     try:
         return resume(run, on_status=on_status, trust_code=trust_code)
     except NothingToTrain as error:  # it was killed between its last checkpoint and its last status

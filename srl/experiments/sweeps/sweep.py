@@ -230,12 +230,13 @@ def start_sweep(
     exists = (path / run_directory.GROUP).is_file()
     if path.exists() and not exists:
         raise RunDirectoryError(f"{path} exists and is not a sweep; choose another --name")
+    own = not exists or trust_code is True or run_directory.read_group(path)[1]
     if exists:
         try:
             plan = extended(plan, read_plan(path, trust_code), prepared.scheduler_given)
         except ValueError as error:
             raise ValueError(f"the sweep {path} exists: {error}; choose another --name") from error
-    save_plan(plan, path)
+    save_plan(plan, path, own)
     return _conduct(plan, path, jobs, on_status, on_end, trust_code, suggest)
 
 

@@ -58,10 +58,13 @@ def batch_script(
                 "--no-kill",  # losing a node costs its workers, not the run
                 f"--signal=B:USR1@{NOTICE_SECONDS}",
             ]
-        lines += [f"#SBATCH {directive}" for directive in (*head, *_directives(part), *common)]
-    for line in lines:
-        if not line.isprintable():
-            raise ValueError(f"a line of the batch script would contain a control character: {line!r}")
+        directives = (*head, *_directives(part), *common)
+        for directive in directives:
+            if " " in directive or not directive.isprintable():  # Slurm would read the rest as further options
+                raise ValueError(
+                    f"an option of the batch script would contain a blank or control character: {directive!r}"
+                )
+        lines += [f"#SBATCH {directive}" for directive in directives]
     lines.append(f"exec {shlex.join(command)}")
     return "\n".join(lines) + "\n"
 

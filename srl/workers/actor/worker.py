@@ -44,7 +44,10 @@ class ActorConfig(WorkerConfig):
     def with_option(self, name: str, value: OptionValue) -> ActorConfig | None:
         if not name.startswith(ENVIRONMENT):
             return None
-        options = {**dict(self.environment_options), name.removeprefix(ENVIRONMENT): value}
+        attribute = name.removeprefix(ENVIRONMENT)
+        if attribute.startswith("_"):
+            raise ValueError(f"{name} cannot change: {attribute} is private")
+        options = {**dict(self.environment_options), attribute: value}
         return replace(self, environment_options=tuple(options.items()))
 
     def sizes(self) -> dict[str, int]:
