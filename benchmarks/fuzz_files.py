@@ -1,5 +1,7 @@
 """Fuzz the readers of files: mutated configs, checkpoints, facts, groups and signatures of runs must be refused with a
-clear message or read as valid values. Nothing may be executed, and memory must not grow.
+clear message or read as valid values, and what is accepted is made as commands make it: environments, callbacks, roles
+and batch scripts. Nothing may be executed, no unexpected module imported, no file written outside of the run directory,
+no connection opened, and memory must not grow.
 
 python benchmarks/fuzz_files.py --files 100000
 """
@@ -15,135 +17,69 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from file_mutations import HOSTILE, Mutator
 from safetensors.numpy import save
 
 import srl
 from srl.api.algorithm import AlgorithmConfig
 from srl.api.lanes import LanesConfig
-from srl.experiments.options.config_file import read_config
+from srl.environments.registry import lanes_config
+from srl.experiments.graph.preparation import environment_for
+from srl.experiments.options.config_file import check_named_environment, gather, read_config
+from srl.experiments.options.roles import role_options, with_checkpoints
 from srl.experiments.options.train_options import TrainOptions
 from srl.experiments.session import checkpointing
+from srl.experiments.session.callback_runner import check_callbacks
 from srl.experiments.sweeps.plan import Plan, read_plan
+from srl.schedulers.engines.components import Component
+from srl.schedulers.engines.slurm_commands import batch_script
 from srl.storage import checkpoints, run_directory, signatures
 from srl.storage.checkpoints import CheckpointError
 from srl.storage.run_directory import RunDirectory
 from srl.storage.saved_policies import read_policy
+from srl.storage.service_sinks import check_sinks
 
 MAX_GROWTH_MB = 50
 WARMUP = 2000
 FORBIDDEN = (
     *("os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "subprocess.Popen", "pty.spawn"),
-    *("pickle.find_class", "ctypes.dlopen", "ctypes.dlsym", "webbrowser.open", "socket.connect"),
+    *("pickle.find_class", "webbrowser.open", "socket.connect", "socket.getaddrinfo", "socket.gethostbyname"),
+    *("os.remove", "os.rename", "os.link", "os.symlink", "os.chmod", "shutil.rmtree"),
 )
-WORDS = (
-    *("os:system", "subprocess:call", "builtins:exec", "importlib:import_module", "antigravity:geohash", "this:c"),
-    *("/tmp/x.py:make", "../../x", "..", "\0", "\ud800", "a" * 100_000, "CartPole-v1", "os:Env-v0", "ppo", "vector"),
-    *("gymnasium", "pettingzoo", "lanes-function", "team-reward", "minigrid", "GymV26Environment-v0", "inf", "nan", ""),
-)
-NUMBERS = (
-    0,
-    -1,
-    1,
-    2**31,
-    2**53,
-    2**63 - 1,
-    2**63,
-    -(2**63) - 1,
-    10**400,
-    0.5,
-    1e308,
-    -0.0,
-    float("nan"),
-    float("inf"),
-)
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+SURPRISING = (HOSTILE, "antigravity", "this", "wandb", "mlflow", "ray", "shimmy", "optuna")
 executed: list[str] = []
 watching = False
+inside = ""  # directory in which files may be written
 
 
 def audit(event: str, arguments: tuple[Any, ...]) -> None:
-    if watching and (event in FORBIDDEN or (event == "import" and arguments[0] in ("antigravity", "this"))):
+    if watching and _is_surprising(event, arguments):
         executed.append(f"{event} {arguments}"[:200])
 
 
-class Mutator:
-    """Makes hostile variants of a JSON value or of bytes."""
-
-    def __init__(self, seed: int) -> None:
-        self.random = random.Random(seed)
-
-    def data(self, value: Any) -> Any:
-        """Return the value with some of its nodes replaced, removed, renamed or exchanged."""
-        value = json.loads(json.dumps(value))
-        for _ in range(self.random.choice((1, 1, 1, 2, 3, 8))):
-            places = list(_places(value))
-            if not places:
-                return self.junk()
-            owner, key = self.random.choice(places)
-            action = self.random.randrange(6)
-            if action == 0:
-                owner[key] = self.junk()
-            elif action == 1 and isinstance(owner, dict):
-                owner[self.random.choice(WORDS)[:100]] = owner.pop(key)
-            elif action == 2:
-                del owner[key]
-            elif action == 3:
-                other_owner, other = self.random.choice(places)
-                owner[key] = json.loads(json.dumps(other_owner[other]))
-            elif action == 4:
-                owner[key] = {"type": self.random.choice(WORDS), "fields": {"command": "true", "name": owner[key]}}
-            else:
-                owner[key] = self.random.choice((self.random.choice(WORDS), self.random.choice(NUMBERS)))
-        return value
-
-    def junk(self) -> Any:
-        deep: Any = 0
-        for _ in range(self.random.choice((1, 10, 100))):
-            deep = [deep] if self.random.random() < 0.5 else {"type": "dict", "value": {"a": deep}}
-        shapes = ([], {}, None, True, [1] * 1000, deep, {"type": "path", "value": "/etc/passwd"})
-        return self.random.choice((*shapes, self.random.choice(WORDS), self.random.choice(NUMBERS)))
-
-    def text(self, value: Any) -> bytes:
-        """Return a mutated JSON text: mutated as a value, as bytes, or both."""
-        content = json.dumps(self.data(value) if self.random.random() < 0.8 else value).encode("utf-8", "replace")
-        if self.random.random() < 0.1:  # a key twice
-            content = content.replace(b"{", b'{"type": "os:system", "type": 1, ', 1)
-        return self.bytes(content) if self.random.random() < 0.3 else content
-
-    def bytes(self, content: bytes) -> bytes:
-        """Return bytes with flipped bits, other lengths, spliced parts or lies about the length of a header."""
-        found = bytearray(content)
-        for _ in range(self.random.choice((1, 1, 2, 5))):
-            place = self.random.randrange(len(found) + 1)
-            action = self.random.randrange(6)
-            if action == 0 and place < len(found):
-                found[place] ^= 1 << self.random.randrange(8)
-            elif action == 1:
-                del found[place:]
-            elif action == 2:
-                found[place:place] = self.random.randbytes(self.random.choice((1, 8, 100)))
-            elif action == 3:
-                found[:8] = self.random.choice((0, 1, 2**31, 2**40, 2**63, 2**64 - 1)).to_bytes(8, "little")
-            elif action == 4:
-                found[place : place + 16] = found[: self.random.randrange(16)]
-            else:
-                found[place:place] = self.random.choice((b"[", b'{"a":')) * self.random.choice((1, 1000, 100_000))
-        return bytes(found)
+def _is_surprising(event: str, arguments: tuple[Any, ...]) -> bool:
+    if event == "import":
+        return str(arguments[0]).partition(".")[0] in SURPRISING
+    if event == "ctypes.dlopen":  # importing MuJoCo loads its library
+        return str(arguments[0]).startswith(inside)
+    if event == "open":
+        path, _, flags = arguments
+        return bool((flags or 0) & WRITING) and isinstance(path, (str, bytes)) and not _is_inside(os.fsdecode(path))
+    if event.startswith(("os.", "shutil.")) and arguments and isinstance(arguments[0], (str, os.PathLike)):
+        return event in FORBIDDEN and not _is_inside(os.fspath(arguments[0]))
+    return event in FORBIDDEN
 
 
-def _places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield each container in a JSON value with each of its keys."""
-    left = [value]
-    while left:
-        owner = left.pop()
-        if isinstance(owner, dict | list):
-            for key in list(owner) if isinstance(owner, dict) else range(len(owner)):
-                yield owner, key
-                left.append(owner[key])
+def _is_inside(path: str) -> bool:
+    return os.path.abspath(path).startswith((inside, "/dev/null"))
 
 
 class Files:
@@ -163,8 +99,14 @@ class Files:
         variant = {"label": "", "env": "CartPole-v1", "options": self.config["options"]}
         fields = {"variants": [{"type": "sweep-variant", "fields": variant}], "seeds": [0, 1], "search": None}
         self.group = {"plan": {"type": "sweep-plan", "fields": fields}}
+        self.hostile = folder / f"{HOSTILE}.py"
+        self.hostile.write_text("def make(*a, **k): pass\n")
+        self.used: set[str] = set()
+        self.spec = self.run.load_config()["lanes"].build(1).spec
         self.kinds: list[Callable[[], None]] = [
             self.config_file,
+            self.texts_of_config,
+            self.texts_of_options,
             self.facts_of_checkpoint,
             self.bytes_of_checkpoint,
             self.arrays_of_checkpoint,
@@ -178,6 +120,77 @@ class Files:
         config = self.run.load_config()
         assert isinstance(config["options"], TrainOptions)
         assert isinstance(config["lanes"], LanesConfig)
+        self._use(config)
+
+    def texts_of_config(self) -> None:
+        config = deepcopy(self.config)
+        for section, fields in self._texts().items():
+            config["options"]["fields"][section]["fields"].update(fields)
+        if self.mutator.random.random() < 0.3:
+            config["environment"] = self.mutator.pieces(self.hostile)
+        if self.mutator.random.random() < 0.2:
+            config["lanes"]["fields"]["name"] = self.mutator.pieces(self.hostile)
+        self.run.config.write_text(json.dumps(config))
+        self._use(self.run.load_config())
+
+    def texts_of_options(self) -> None:
+        path = self.run.path / "options.json"
+        env = self.mutator.pieces(self.hostile) if self.mutator.random.random() < 0.3 else "CartPole-v1"
+        path.write_text(json.dumps({"env": env, **self._texts()}))
+        gathered = gather(path, {}, "flag")
+        lanes = lanes_config(gathered.environment(""), **gathered.options.run.env_args)
+        self._use({"environment": env, "lanes": lanes, "options": gathered.options})
+
+    def _texts(self) -> dict[str, dict[str, Any]]:
+        """Return texts for one of the options that are parsed."""
+        text = self.mutator.pieces(self.hostile)
+        name = self.mutator.pieces(self.hostile)
+        return self.mutator.random.choice(
+            (
+                {"run": {"callbacks": [text]}},
+                {"run": {"sinks": [text]}},
+                {"run": {"graph": text}},
+                {"run": {"env_args": {name: text}}},
+                {"agents": {"roles": [f"*=policy,{text}"]}},
+                {"agents": {"roles": [text]}},
+                {"cluster": {"slurm_options": [text]}},
+                {"cluster": {"resources": [text], "partition": name}},
+                {"cluster": {"join_file": text, "address": ""}},
+                {},
+            )
+        )
+
+    def _use(self, config: Mapping[str, Any]) -> None:
+        """Make what commands make of a config that was accepted. Errors are those of values that do not fit."""
+        options: TrainOptions = config["options"]
+        run, roles, cluster = options.run, options.agents.roles, options.cluster
+        key = repr((config["environment"], config["lanes"], run.callbacks, run.env_args, run.sinks, roles, cluster))
+        if key in self.used or len(key) > 10_000:
+            return
+        self.used.add(key)
+
+        def title() -> None:
+            check_named_environment(config["environment"], run.env_args, "config.json", False)
+            environment_for(config["environment"], options).build(1).close()
+
+        made = (
+            lambda: config["lanes"].build(1).close(),
+            title,
+            lambda: check_callbacks(options, ()),
+            lambda: check_sinks(run.sinks),
+            lambda: role_options(self.spec, options.replace(roles=with_checkpoints(roles))),
+        )
+        for make in made:
+            with suppress(Exception):
+                make()
+        script = ""
+        with suppress(ValueError):
+            node = cluster.resources[0].partition(":")[2] if cluster.resources else ""
+            parts = [Component(1, 1, constraint=node)]
+            script = batch_script("run", parts, Path("/log"), ["true"], cluster.partition, cluster.slurm_options)
+        for line in script.splitlines()[1:-1]:
+            assert len(line.split()) == 2, f"a batch script has a line with further options: {line!r}"
+            assert "export" not in line.partition("=")[0], line
 
     def facts_of_checkpoint(self) -> None:
         """Facts that were changed by someone who can compute the hashes of the manifest."""
@@ -263,20 +276,21 @@ def attempt(read: Callable[[], None]) -> str:
 
 
 def fuzz(num_files: int, seed: int, folder: Path) -> bool:
-    global watching
+    global inside, watching
     files = Files(folder, seed)
     chooser = random.Random(seed)
     outcomes: Counter[tuple[str, str]] = Counter()
     slowest = 0.0
     before = 0.0
     start = time.perf_counter()
-    watching = True
-    for number in range(WARMUP + num_files):
-        if number == WARMUP:  # caches are filled: only growth from here on counts
+    inside, watching = str(folder), True
+    warmup = min(WARMUP, num_files)
+    for number in range(warmup + num_files):
+        if number == warmup:  # caches are filled: only growth from here on counts
             before, start = resident_mb(), time.perf_counter()
         read = chooser.choice(files.kinds)
         begin = time.perf_counter()
-        outcomes[read.__name__, attempt(read)] += number >= WARMUP
+        outcomes[read.__name__, attempt(read)] += number >= warmup
         slowest = max(slowest, time.perf_counter() - begin)
     watching = False
     elapsed, growth = time.perf_counter() - start, resident_mb() - before
@@ -299,6 +313,9 @@ def main() -> int:
     sys.addaudithook(audit)
     with tempfile.TemporaryDirectory() as folder:
         os.environ["HOME"] = folder  # a signing key of its own
+        os.chdir(folder)
+        sys.path.insert(0, folder)
+        sys.dont_write_bytecode = True
         assert signatures.own_key() == ""
         return 0 if fuzz(arguments.files, arguments.seed, Path(folder)) else 1
 

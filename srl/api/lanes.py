@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,7 +24,6 @@ PLAIN_TEXTS = (
     *("hiders_start", "reward", "scenario", "seekers_start", "task", "view"),
 )
 """Options of known environments that choose among names."""
-PLAIN_TEXT = re.compile(r"[A-Za-z0-9_-]*")
 
 
 def named_texts(options: Mapping[str, Any]) -> tuple[str, ...]:
@@ -34,9 +32,13 @@ def named_texts(options: Mapping[str, Any]) -> tuple[str, ...]:
     found = []
     for name, value in options.items():
         texts = [text for text in texts_in(value) if text]
-        if texts and not (name in PLAIN_TEXTS and all(map(PLAIN_TEXT.fullmatch, texts))):
+        if texts and not (name in PLAIN_TEXTS and all(map(_is_name, texts))):
             found.append(f"environment option {name}={texts[0]}")
     return tuple(found)
+
+
+def _is_name(text: str) -> bool:
+    return text.isascii() and text.replace("-", "").replace("_", "").isalnum()
 
 
 @dataclass(frozen=True)

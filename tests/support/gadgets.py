@@ -12,15 +12,17 @@ import pickle
 import shutil
 import sys
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 import srl
+from srl.cli.main import main
 from srl.storage import checkpoints
 
 SAVED = Path(__file__).parents[1] / "storage" / "saved_config.json"
@@ -41,7 +43,6 @@ EVENTS = (
     "subprocess.Popen",
     "pickle.find_class",
     "ctypes.dlopen",
-    "socket.connect",
 )
 
 _seen: list[str] | None = None
@@ -50,7 +51,8 @@ _seen: list[str] | None = None
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
     if _seen is None:
         return
-    if event in EVENTS or (event == "import" and MODULE in str(arguments[0])):
+    connects = event == "socket.connect" and isinstance(arguments[1], tuple)  # not `srl ps` to the user's own runs
+    if event in EVENTS or connects or (event == "import" and MODULE in str(arguments[0])):
         _seen.append(f"{event} {arguments[:2]}")
 
 
@@ -118,6 +120,29 @@ class Gadget:
         path = checkpoints.write(self.path / "checkpoints", 64, arrays, facts)
         (path / "manifest.json.sig").unlink()
         return path
+
+
+def refused(gadget: Gadget, capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """Run a command that must refuse its file without running anything; return the message."""
+    with watch_execution(gadget.canary):
+        code = main(list(words))
+    message = capsys.readouterr().err
+    assert code in (1, 2), message
+    assert message.startswith("srl: "), message
+    assert "Traceback" not in message
+    return message
+
+
+def write_sweep(gadget: Gadget, change: Mapping[str, Any] | None = None, **run_options: Any) -> Path:
+    group = gadget.path.parent / "sweep"
+    group.mkdir()
+    config = deepcopy(gadget.config)
+    option("run", **run_options)(config)
+    values = {"label": "", "env": "CartPole-v1", "options": config["options"], "seeds": [0], **(change or {})}
+    variant = {name: values.pop(name) for name in ("label", "env", "options")}
+    plan = {"variants": [{"type": "sweep-variant", "fields": variant}], **values}
+    (group / "group.json").write_text(json.dumps({"plan": {"type": "sweep-plan", "fields": plan}}))
+    return group
 
 
 def option(section: str, **fields: Any) -> Callable[[dict[str, Any]], Any]:
