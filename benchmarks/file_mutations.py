@@ -31,16 +31,26 @@ NUMBERS = (
     float("nan"),
     float("inf"),
 )
-PIECES = (
-    *(",", "=", ":", '"', "[", "]", "{", "}", "/", "..", " ", "\n", "\\u003a", "\\u002c", "\\u0022", "\\", "*", "@"),
-    *("policy", "*=policy", "*=policy,", "algo=", "network=", "frozen=", "device=cuda:0", "gamma=0.9", "horizon=4"),
-    *("early-stopping", "curriculum", "option-schedule", "webhook", "minigrid", "gymnasium", "evaluator", "patience=9"),
-    *("option=env.x", "levels=[1]", "points=[[0,1]]", "url=", "id=", "http://127.0.0.1:9", "tensorboard", "wandb"),
-    *(f"{HOSTILE}:make", f"{HOSTILE}:Env-v0", f"{HOSTILE}.py", "make", "FILE", "/,/..FILE:make", "FILE\\u003amake"),
-    *("CartPole-v1", "CartPole", "Ant-v5", "pettingzoo", "envpool", "ale_py", "hide-and-seek/quadrant", "ppo"),
-    *("time=10", "export=ALL", "--", "mem=1", "wrap=true", "actors=node:x", "xml_file", "model_path", "base_path"),
-)
-"""Pieces of texts that mean something to a parser. FILE stands for the path of a hostile Python file."""
+SIGNS = (",", "=", ":", '"', "[", "]", "{", "/", "..", " ", "\n", "\\u003a", "\\u002c", "\\u0022", "\\", "*", "@")
+NAMED = (f"{HOSTILE}:make", f"{HOSTILE}:Env-v0", "FILE:make", "/,/..FILE:make", '"FILE\\u003amake"', f"{HOSTILE}.py")
+"""Names of a hostile function, also hidden. FILE stands for the path of its file."""
+PIECES = {
+    "callback": (
+        *("early-stopping", "curriculum", "option-schedule", "webhook", "minigrid", "gymnasium", "evaluator"),
+        *(",patience=9", ",option=env.x", ",levels=[1]", ",points=[[0,1]]", ",url=http://127.0.0.1:9", ",id="),
+    ),
+    "role": (
+        *("*=policy", ",algo=", ",network=", ",frozen=", ",device=cuda:0", ",gamma=0.9", ",horizon=4", "ppo"),
+        *(',network="FILE\\u003amake"', ',algo="ppo\\u002cnetwork=\\u0022FILE\\\\u003amake\\u0022"'),
+    ),
+    "environment": (
+        *("CartPole-v1", "CartPole", "Ant-v5", "pettingzoo:", "envpool:", "ale_py:", "hide-and-seek/quadrant"),
+        *("minigrid", "classic.chess_v6", "xml_file", "model_path", "base_path", "GymV26Environment-v0"),
+    ),
+    "slurm": ("time=10", " --export=ALL", "export=ALL", "--", "mem=1", "wrap=true", "actors=node:x", "mail-user=x"),
+    "sink": ("tensorboard", "wandb", "mlflow"),
+}
+"""Pieces of texts that mean something to the parser of an option."""
 
 
 class Mutator:
@@ -87,10 +97,11 @@ class Mutator:
             content = content.replace(b"{", b'{"type": "os:system", "type": 1, ', 1)
         return self.bytes(content) if self.random.random() < 0.3 else content
 
-    def pieces(self, file: Path) -> str:
-        """Return a text of pieces that mean something to a parser."""
-        count = self.random.choice((1, 2, 3, 4, 6, 9))
-        return "".join(self.random.choice(PIECES) for _ in range(count)).replace("FILE", str(file))
+    def pieces(self, kind: str, file: Path) -> str:
+        """Return a text for an option of this kind, which may name a function in the file."""
+        count = self.random.choice((1, 1, 2, 3, 5))
+        pools = (PIECES[kind], NAMED, SIGNS)
+        return "".join(self.random.choice(self.random.choice(pools)) for _ in range(count)).replace("FILE", str(file))
 
     def bytes(self, content: bytes) -> bytes:
         """Return bytes with flipped bits, other lengths, spliced parts or lies about the length of a header."""

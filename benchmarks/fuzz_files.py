@@ -105,8 +105,7 @@ class Files:
         self.spec = self.run.load_config()["lanes"].build(1).spec
         self.kinds: list[Callable[[], None]] = [
             self.config_file,
-            self.texts_of_config,
-            self.texts_of_options,
+            *(self.texts_of_config, self.texts_of_config, self.texts_of_options, self.texts_of_options),
             self.facts_of_checkpoint,
             self.bytes_of_checkpoint,
             self.arrays_of_checkpoint,
@@ -127,36 +126,35 @@ class Files:
         for section, fields in self._texts().items():
             config["options"]["fields"][section]["fields"].update(fields)
         if self.mutator.random.random() < 0.3:
-            config["environment"] = self.mutator.pieces(self.hostile)
+            config["environment"] = self._text("environment")
         if self.mutator.random.random() < 0.2:
-            config["lanes"]["fields"]["name"] = self.mutator.pieces(self.hostile)
+            config["lanes"]["fields"]["name"] = self._text("environment")
         self.run.config.write_text(json.dumps(config))
         self._use(self.run.load_config())
 
     def texts_of_options(self) -> None:
         path = self.run.path / "options.json"
-        env = self.mutator.pieces(self.hostile) if self.mutator.random.random() < 0.3 else "CartPole-v1"
+        env = self._text("environment") if self.mutator.random.random() < 0.3 else "CartPole-v1"
         path.write_text(json.dumps({"env": env, **self._texts()}))
         gathered = gather(path, {}, "flag")
         lanes = lanes_config(gathered.environment(""), **gathered.options.run.env_args)
         self._use({"environment": env, "lanes": lanes, "options": gathered.options})
 
+    def _text(self, kind: str) -> str:
+        return self.mutator.pieces(kind, self.hostile)
+
     def _texts(self) -> dict[str, dict[str, Any]]:
         """Return texts for one of the options that are parsed."""
-        text = self.mutator.pieces(self.hostile)
-        name = self.mutator.pieces(self.hostile)
+        slurm = self._text("slurm")
         return self.mutator.random.choice(
             (
-                {"run": {"callbacks": [text]}},
-                {"run": {"sinks": [text]}},
-                {"run": {"graph": text}},
-                {"run": {"env_args": {name: text}}},
-                {"agents": {"roles": [f"*=policy,{text}"]}},
-                {"agents": {"roles": [text]}},
-                {"cluster": {"slurm_options": [text]}},
-                {"cluster": {"resources": [text], "partition": name}},
-                {"cluster": {"join_file": text, "address": ""}},
-                {},
+                {"run": {"callbacks": [self._text("callback")]}},
+                {"agents": {"roles": [self._text("role")]}},
+                {"agents": {"roles": [f"*=policy{self._text('role')}"]}},
+                {"run": {"sinks": [self._text("sink")], "graph": ""}},
+                {"run": {"env_args": {self._text("environment"): self._text("environment")}}},
+                {"cluster": {"slurm_options": [slurm]}},
+                {"cluster": {"resources": [slurm], "partition": self._text("slurm")}},
             )
         )
 
@@ -295,7 +293,7 @@ def fuzz(num_files: int, seed: int, folder: Path) -> bool:
     watching = False
     elapsed, growth = time.perf_counter() - start, resident_mb() - before
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - before
-    for kind in files.kinds:
+    for kind in dict.fromkeys(files.kinds):
         refused, valid = (outcomes[kind.__name__, outcome] for outcome in ("refused", "valid"))
         print(f"{kind.__name__:22} refused {refused:7}  read as valid values {valid:7}")
     print(
