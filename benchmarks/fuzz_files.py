@@ -30,6 +30,7 @@ from safetensors.numpy import save
 import srl
 from srl.api.algorithm import AlgorithmConfig
 from srl.api.lanes import LanesConfig
+from srl.environments.adapters.gymnasium import GymnasiumConfig
 from srl.environments.registry import lanes_config
 from srl.experiments.graph.preparation import environment_for
 from srl.experiments.options.config_file import check_named_environment, gather, read_config
@@ -54,6 +55,7 @@ FORBIDDEN = (
     *("os.remove", "os.rename", "os.link", "os.symlink", "os.chmod", "shutil.rmtree"),
 )
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+KNOWN = ("CartPole-v1", "Ant-v5", "ALE/Pong-v5", "hide-and-seek/quadrant", "pettingzoo:classic.chess_v6")
 SURPRISING = (HOSTILE, "antigravity", "this", "wandb", "mlflow", "ray", "shimmy", "optuna")
 executed: list[str] = []
 watching = False
@@ -79,7 +81,8 @@ def _is_surprising(event: str, arguments: tuple[Any, ...]) -> bool:
 
 
 def _is_inside(path: str) -> bool:
-    return os.path.abspath(path).startswith((inside, "/dev/null"))
+    path = os.path.abspath(path)
+    return path.startswith((inside, "/dev/null")) or "__pycache__" in path  # of Numba
 
 
 class Files:
@@ -123,19 +126,22 @@ class Files:
 
     def texts_of_config(self) -> None:
         config = deepcopy(self.config)
-        for section, fields in self._texts().items():
-            config["options"]["fields"][section]["fields"].update(fields)
-        if self.mutator.random.random() < 0.3:
+        choice = self.mutator.random.random()
+        if choice < 0.2:
             config["environment"] = self._text("environment")
-        if self.mutator.random.random() < 0.2:
+        elif choice < 0.3:
             config["lanes"]["fields"]["name"] = self._text("environment")
+        else:
+            for section, fields in self._texts().items():
+                config["options"]["fields"][section]["fields"].update(fields)
         self.run.config.write_text(json.dumps(config))
         self._use(self.run.load_config())
 
     def texts_of_options(self) -> None:
         path = self.run.path / "options.json"
-        env = self._text("environment") if self.mutator.random.random() < 0.3 else "CartPole-v1"
-        path.write_text(json.dumps({"env": env, **self._texts()}))
+        named = self.mutator.random.random() < 0.3
+        env = self._text("environment") if named else "CartPole-v1"
+        path.write_text(json.dumps({"env": env, **({} if named else self._texts())}))
         gathered = gather(path, {}, "flag")
         lanes = lanes_config(gathered.environment(""), **gathered.options.run.env_args)
         self._use({"environment": env, "lanes": lanes, "options": gathered.options})
@@ -278,6 +284,12 @@ def fuzz(num_files: int, seed: int, folder: Path) -> bool:
     files = Files(folder, seed)
     chooser = random.Random(seed)
     outcomes: Counter[tuple[str, str]] = Counter()
+    for lanes in (
+        *map(lanes_config, KNOWN),
+        GymnasiumConfig("Ant-v5"),
+    ):  # their packages import much and start programs
+        with suppress(Exception):
+            lanes.build(1).close()
     slowest = 0.0
     before = 0.0
     start = time.perf_counter()
