@@ -166,6 +166,7 @@ def hidden_names(file: Path) -> dict[str, Callable[[dict[str, Any]], Any]]:
         "sink that connects": option("run", sinks=["mlflow"]),
         "escaped network of a role": option("agents", roles=[f'*=policy,network="{escaped}"']),
         "escaped algorithm of a role": option("agents", roles=[f'*=policy,algo="{escaped}"']),
+        "directory": option("workers", replay_dir=str(file.parent)),
         "join file": option("cluster", join_file=str(file)),
         "mail": option("cluster", slurm_options=["mail-user=someone@example.org"]),
         "file of another option": option("run", env_args={"a": [{"b": str(file)}]}),

@@ -183,6 +183,10 @@ class WorkerOptions:
     max_env_failures: int = 10
     """Environment failures per minute and actor above which the run ends."""
 
+    def named_code(self) -> tuple[str, ...]:
+        """Return the directory for replay, which would be written to."""
+        return (f"directory {self.replay_dir}",) if self.replay_dir else ()
+
     def __post_init__(self) -> None:
         _check_at_least_one(self, "trainers", "policies", "in_flight", "actors", "lanes", "ring", "horizon", "batch")
         _check_at_least_one(self, "replay_workers")
