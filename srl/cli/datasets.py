@@ -7,7 +7,7 @@ from pathlib import Path
 
 from srl.cli.parser import flag
 from srl.cli.results import PlayCommand
-from srl.experiments.options.keywords import parse_pairs
+from srl.experiments.options.setting_texts import parse_pairs
 from srl.terminal.formatting import estimate, plural
 
 

@@ -130,8 +130,8 @@ def test_each_network_has_its_own_optimizer() -> None:
 def minibatch(trainer: ReplayActorCriticTrainer, observation: Space, action: Space) -> Minibatch:
     batch = transitions(observation, action, num_steps=1)
     taken = (batch.observation, batch.decision["action"], batch.reward, batch.discount, batch.next_observation)
-    rows = [torch.from_numpy(np.asarray(array)[0]) for array in taken]
-    return trainer.prepare(Minibatch(*rows, weight=torch.ones(16)))
+    seen, taken_action, reward, discount, after = (torch.from_numpy(np.asarray(array)[0]) for array in taken)
+    return trainer.prepare(Minibatch(seen, taken_action, reward, discount, after, torch.ones(16)))
 
 
 def test_the_target_of_sac_by_hand() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from srl.api.block import BlockSpec
-from srl.api.dataflow import Replay, Transitions
+from srl.api.dataflow import Replay, TransitionBatch, Transitions
 from srl.base.tree import ArraySpec
 from srl.datasets.reader import Episode
 from srl.datasets.recorded import blocks_of, fill
@@ -68,4 +68,5 @@ def test_an_end_inside_of_an_episode_counts() -> None:
     memory = ReplayMemory(Replay(Transitions(n_step=3, gamma=0.5), 8, 8), spec, seed=0)
     fill(memory.insert, blocks_of([replace(episode, terminated=np.array([True, False]))], spec), 8)
     batch = memory.draw(4, 0.0).batch
+    assert isinstance(batch, TransitionBatch)
     assert set(batch.discount[batch.observation == 1.0].tolist()) == {0.0}

@@ -33,7 +33,7 @@ def test_qmix_solves_the_two_step_game_and_vdn_takes_the_safe_one(algo: str, pay
 @pytest.mark.parametrize("game", [TWO_STEP, DYING, "pettingzoo:support.masked_games:TogetherInfos"])
 @pytest.mark.parametrize("algo", ["vdn", "qmix"])
 def test_parallel_games_can_be_trained(game: str, algo: str, tmp_path: Path) -> None:
-    run = srl.train(game, algo=algo, root=tmp_path, name="run", **{algo: SMALL}, **QUICK)
+    run = srl.train(game, algo=algo, root=tmp_path, name="run", algorithm=SMALL, **QUICK)
     assert run.status.steps >= 96
     assert srl.evaluate(run.path, episodes=2).returns
 
@@ -53,7 +53,7 @@ def test_agents_have_numbers_and_act_without_the_state(tmp_path: Path) -> None:
 
 def test_numbers_follow_the_order_of_the_agents() -> None:
     lanes = lanes_config(PURSUIT).with_agent_ids().build(2)
-    found = [time_step.observation["agent_id"].tolist() for time_step in lanes.reset(0)]  # type: ignore[index,union-attr]
+    found = [time_step.observation["agent_id"].tolist() for time_step in lanes.reset(0)]  # type: ignore[union-attr]
     assert found == [[0, 0], [1, 1], [2, 2]]
     lanes.close()
 

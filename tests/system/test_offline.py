@@ -117,7 +117,7 @@ def test_what_cannot_work_is_refused_before_the_start(places: Path, options: dic
 @pytest.mark.parametrize("expert", ["function", "run"])
 def test_dagger_learns_from_an_expert(places: Path, expert: str) -> None:
     name = "support.experts:balances" if expert == "function" else str(places / "player")
-    own = {**SMALL, "learning_starts": 32, "expert": name}
+    own: dict[str, Any] = {**SMALL, "learning_starts": 32, "expert": name}
     run = srl.train("CartPole-v1", algo="dagger", steps=200, root=places, **own, **PLAIN)
     last = rows_of(run)[-1]
     assert last["step"] >= 200

@@ -7,12 +7,10 @@ from torch import Tensor
 
 from srl.algorithms.offline.config import BCConfig
 from srl.algorithms.offline.losses import cloning_loss
-from srl.algorithms.offline.normalization import normalizer_of, set_statistics
 from srl.algorithms.offpolicy.learner import ModuleLearner
+from srl.algorithms.offpolicy.normalization import NewObservations
 from srl.algorithms.offpolicy.trainer import Minibatch, TransitionTrainer
-from srl.api.dataflow import TransitionBatch
 from srl.api.spaces import Space
-from srl.api.trainer import TrainResult
 
 ACTOR = "actor"
 
@@ -26,15 +24,9 @@ class BCTrainer(TransitionTrainer):
         super().__init__(config, seed)
         self.network, self.distribution = config.build_network(observation, action, seed)
         self.explore(0.0, learning=False)
-        self.learner = ModuleLearner(
-            {ACTOR: self.network}, (), config.device, config.adam_eps, {"counters": self.counters}
-        )
-
-    def step(self, batch: TransitionBatch, progress: float) -> TrainResult:
-        normalizer = normalizer_of(self.network)
-        if normalizer is not None and batch.new is not None and self.num_steps == 0:
-            set_statistics(normalizer, batch.new)
-        return super().step(batch, progress)
+        self.observations = NewObservations([self.network])
+        kept = {"counters": self.counters, **self.observations.state()}
+        self.learner = ModuleLearner({ACTOR: self.network}, (), config.device, config.adam_eps, kept)
 
     def gradient_step(self, batch: Minibatch, learning_rate: float) -> tuple[dict[str, Tensor], Tensor]:
         parameters = self.network(batch.observation)[0]

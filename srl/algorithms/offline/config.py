@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from srl.algorithms.offpolicy.config import OffPolicyConfig
 from srl.algorithms.sac.config import ReplayActorCriticConfig, TD3Config, is_bounded, unsupported
@@ -16,7 +16,7 @@ from srl.base.object_names import load_object
 from srl.base.tree import ArraySpec, Tree, TreeSpec, map_tree
 from srl.networks.options import NetworkOptions
 from srl.networks.spaces.actions import check_action_space, split_mask
-from srl.networks.spaces.entities import check_parts, shared_rows
+from srl.networks.spaces.entities import check_parts
 
 if TYPE_CHECKING:
     from srl.networks.distributions.distribution import Distribution
@@ -45,7 +45,7 @@ class BCConfig(OffPolicyConfig):
         return type(self).__name__.removesuffix("Config").lower()
 
     def dataflow(self) -> Replay:
-        return replace(super().dataflow(), keeps_new=self.normalize_observation, only_recorded=True)
+        return replace(super().dataflow(), only_recorded=True)
 
     def check(self, observation: Space, action: Space) -> None:
         check_action_space(action, self)
@@ -73,8 +73,7 @@ class BCConfig(OffPolicyConfig):
         from srl.algorithms.sac.networks import build_actor
 
         distribution = recorded_distribution(action, self)
-        network = build_actor(observation, action, distribution, self, seed)
-        return normalized(network, observation, action, self, self.normalize_observation), distribution
+        return build_actor(observation, action, distribution, self, seed), distribution
 
     def build_trainer(self, observation: Space, action: Space, seed: int) -> Trainer:
         from srl.algorithms.offline.bc import BCTrainer
@@ -99,15 +98,13 @@ class DAggerConfig(BCConfig):
     updates_per_decision: float = 0.25
     """Gradient steps per collected decision."""
     normalize_observation: bool = False
-    """Must be off: the observations are not known in advance."""
+    """Normalize numeric observations by a running mean and standard deviation."""
     source: ExpertConfig | None = field(default=None, metadata={"hidden": True})
     """Expert as it is built; the run sets it from `expert`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_range("expert_share", "expert_until")
-        if self.normalize_observation:
-            raise ValueError("dagger cannot normalize observations by those of a data set: it has none")
 
     def named_code(self) -> tuple[str, ...]:
         return (*super().named_code(), *([self.expert] if ":" in self.expert else []))
@@ -180,7 +177,7 @@ class IQLConfig(ReplayActorCriticConfig):
             raise ValueError(f"expectile must be between 0 and 1, found {self.expectile}")
 
     def dataflow(self) -> Replay:
-        return replace(super().dataflow(), keeps_new=self.normalize_observation, only_recorded=True)
+        return replace(super().dataflow(), only_recorded=True)
 
     def check_action(self, action: Space) -> None:
         if not (is_bounded(action) or (isinstance(action, Discrete) and action.n >= 1)):
@@ -189,10 +186,6 @@ class IQLConfig(ReplayActorCriticConfig):
 
     def distribution(self, action: Space) -> Distribution:
         return recorded_distribution(action, self)
-
-    def build_network(self, observation: Space, action: Space, seed: int) -> tuple[Network, Any]:
-        network, distribution = super().build_network(observation, action, seed)
-        return normalized(network, observation, action, self, self.normalize_observation), distribution
 
     def build_trainer(self, observation: Space, action: Space, seed: int) -> Trainer:
         from srl.algorithms.offline.iql import IQLTrainer
@@ -216,11 +209,7 @@ class TD3BCConfig(TD3Config):
         self._check_not_negative("alpha")
 
     def dataflow(self) -> Replay:
-        return replace(super().dataflow(), keeps_new=self.normalize_observation, only_recorded=True)
-
-    def build_network(self, observation: Space, action: Space, seed: int) -> tuple[Network, Any]:
-        network, distribution = super().build_network(observation, action, seed)
-        return normalized(network, observation, action, self, self.normalize_observation), distribution
+        return replace(super().dataflow(), only_recorded=True)
 
     def build_trainer(self, observation: Space, action: Space, seed: int) -> Trainer:
         from srl.algorithms.offline.td3bc import TD3BCTrainer
@@ -238,16 +227,3 @@ def recorded_distribution(action: Space, options: NetworkOptions) -> Distributio
     from srl.networks.build import distribution_for
 
     return distribution_for(action, replace(options, std="state"))
-
-
-def normalized(
-    network: Network, observation: Space, action: Space, options: NetworkOptions, normalizes: bool
-) -> Network:
-    """Return the network with a normalizer of observations around it, if it `normalizes` them. The action mask has
-    none."""
-    if not normalizes:
-        return network
-    from srl.networks.wrappers import NormalizedActorCritic, ObservationNormalizer
-
-    seen = split_mask(observation, action, options.mask_key)[0]
-    return NormalizedActorCritic(network, ObservationNormalizer(seen, shared=shared_rows(options)), None)

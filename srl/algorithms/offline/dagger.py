@@ -14,7 +14,6 @@ from srl.algorithms.offline.config import DAggerConfig
 from srl.algorithms.sac.networks import inner_actor
 from srl.algorithms.sac.policy import ReplayPolicy
 from srl.algorithms.training.devices import fetch
-from srl.api.dataflow import TransitionBatch
 from srl.api.policy import Decision, Expert
 from srl.api.trainer import TrainResult
 from srl.base.tree import Array, Tree
@@ -70,5 +69,5 @@ class DAggerTrainer(BCTrainer):
         left = 1.0 - progress / config.expert_until if progress < config.expert_until else 0.0
         inner_actor(self.network).explore(config.expert_share * left, 0.0)
 
-    def step(self, batch: TransitionBatch, progress: float) -> TrainResult:
+    def step(self, batch: Any, progress: float) -> TrainResult:
         return super().step(replace(batch, decision={"action": batch.decision["expert"]}), progress)

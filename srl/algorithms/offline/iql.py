@@ -9,15 +9,12 @@ from torch import Tensor, nn
 
 from srl.algorithms.offline.config import IQLConfig
 from srl.algorithms.offline.losses import advantage_weights, cloning_loss, expectile_loss
-from srl.algorithms.offline.normalization import applied, normalizer_of, set_statistics
 from srl.algorithms.offpolicy.trainer import Minibatch
 from srl.algorithms.sac.exploration import NoisyActions
 from srl.algorithms.sac.losses import td_target
 from srl.algorithms.sac.networks import Critics, build_value, inner_actor
 from srl.algorithms.sac.trainer import ReplayActorCriticTrainer
-from srl.api.dataflow import TransitionBatch
 from srl.api.spaces import Discrete, Space
-from srl.api.trainer import TrainResult
 from srl.base.seeding import derive
 
 VALUE = "value"
@@ -33,7 +30,6 @@ class IQLTrainer(ReplayActorCriticTrainer):
         self.value_network = build_value(observation, action, config, derive(seed, VALUE))
         self.has_choices = isinstance(action, Discrete)
         super().__init__(config, observation, action, seed)
-        self.normalizer = normalizer_of(self.network)
         self._recorded: Any = None  # actions of the minibatch as the distribution knows them
         self._advantage = torch.empty(0)
 
@@ -43,19 +39,9 @@ class IQLTrainer(ReplayActorCriticTrainer):
     def explore(self, progress: float, learning: bool) -> None:
         inner_actor(self.network).explore(0.0, 0.0)
 
-    def step(self, batch: TransitionBatch, progress: float) -> TrainResult:
-        if self.normalizer is not None and batch.new is not None and self.num_steps == 0:
-            set_statistics(self.normalizer, batch.new)
-        return super().step(batch, progress)
-
     def prepare(self, batch: Minibatch) -> Minibatch:
         self._recorded = batch.action
         return super().prepare(batch)
-
-    def values(
-        self, critics: Critics, observation: Any, action: Tensor | None, members: Tensor | None = None
-    ) -> Tensor:
-        return super().values(critics, applied(self.normalizer, observation), action, members)
 
     def state_value(self, observation: Any) -> Tensor:
         """Return V(s) [B]."""

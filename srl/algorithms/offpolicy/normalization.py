@@ -58,6 +58,8 @@ class NewObservations:
         if not self._moments:
             return
         if new is None:
+            if all(moments.state[0].any() for moments in self._moments.values()):
+                return  # recorded data is new only once
             raise ValueError("normalize_observation needs a dataflow with keeps_new=True, so that batches have `new`")
         parts = dict(leaves(new))
         for path, moments in self._moments.items():

@@ -71,9 +71,12 @@ class TransitionTrainer(Trainer):
         learner.back_up()
         before = self.num_steps
         try:
+            if before == 0:  # the first gradient step needs statistics, also of data that is recorded
+                self._observe(batch)
             metrics, errors = self._gradient_steps(batch, rate)
             learner.check_finite()
-            self._observe(batch)
+            if before > 0:
+                self._observe(batch)
         except NotFiniteError:
             learner.roll_back()
             self.counters[1] = before
@@ -88,7 +91,8 @@ class TransitionTrainer(Trainer):
         return TrainResult(int(new), metrics, priorities=errors)
 
     def _observe(self, batch: Any) -> None:
-        """Add the new observations to the statistics, after the update: one that is skipped changes nothing."""
+        """Add the new observations to the statistics, after an update but the first: one that is skipped changes
+        nothing."""
         if self.observations is not None:
             self.observations.fold(batch.new, self.learner.networks(), self.learner.ranks)
 

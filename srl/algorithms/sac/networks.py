@@ -10,13 +10,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from srl.algorithms.offpolicy.config import OffPolicyConfig
 from srl.algorithms.offpolicy.normalization import normalized
 from srl.api.spaces import Box, Discrete, Space
 from srl.networks.encoders.asymmetric import without
 from srl.networks.encoders.build import build_encoder
 from srl.networks.encoders.entities import EntityEncoder
 from srl.networks.network import Network, Wrapper
-from srl.networks.options import STATE_LOG_STD, NetworkOptions
+from srl.networks.options import STATE_LOG_STD
 from srl.networks.spaces.actions import split_mask
 from srl.networks.wrappers import MaskedActorCritic
 
@@ -153,7 +154,7 @@ def build_actor(
     observation: Space,
     action: Space,
     distribution: Distribution | NoisyActions,
-    config: NetworkOptions,
+    config: OffPolicyConfig,
     seed: int,
 ) -> Network:
     """Build the actor. The same seed gives the same weights; torch's global generator is not affected."""
@@ -196,7 +197,7 @@ def build_value(observation: Space, action: Space, config: ReplayActorCriticConf
         return Critics(encoder, StackedLayers(1, (encoder.num_features, *config.hidden_sizes, 1), config.activation))
 
 
-def build_tower(seen: Space, config: NetworkOptions, critic: bool) -> Any:
+def build_tower(seen: Space, config: OffPolicyConfig, critic: bool) -> Any:
     """Build the encoder of the actor or of the critics. It ignores parts of an observation that are not in `seen`."""
     is_structured = config.entities or config.scans
     encoder = EntityEncoder(seen, config, critic=critic) if is_structured else build_encoder(seen, config.body)

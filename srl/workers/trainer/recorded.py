@@ -57,7 +57,7 @@ class RecordedBatches:
 
         fill(insert, recorded.blocks(spec, *spaces))
         self._new = None
-        if observations:
+        if observations and version == 0:  # a resumed trainer has their statistics
             paths = observations[0]
             self._new = from_leaves({path: np.concatenate([part[path] for part in observations]) for path in paths})
 
