@@ -14,6 +14,7 @@ from srl.algorithms.dqn.dense_pass import DensePass
 from srl.algorithms.dqn.network import DenseBody, DuelingHeads, QNetwork, best_choices
 from srl.algorithms.dqn.passes import AutogradPass, build_body_pass
 from srl.algorithms.dqn.trainer import DQNTrainer
+from srl.algorithms.qmix.config import VDNConfig
 from srl.algorithms.sac.config import SACConfig
 from srl.api.spaces import Box, Dict, Discrete, MultiDiscrete, Space
 from srl.networks.parameters import FlatParameters
@@ -232,6 +233,12 @@ def test_changed_options_take_effect_in_the_next_update() -> None:
 def test_a_changed_learning_rate_is_constant(kind: type[DQNConfig] | type[SACConfig]) -> None:
     config = kind(learning_rate_schedule="linear").with_option("learning_rate", 0.002)
     assert (config.learning_rate, config.learning_rate_schedule) == (0.002, "constant")
+
+
+@pytest.mark.parametrize("kind", [DQNConfig, VDNConfig])
+def test_a_changed_epsilon_is_constant(kind: type[DQNConfig] | type[VDNConfig]) -> None:
+    config = kind().with_option("epsilon", 0.7)
+    assert (config.epsilon, config.epsilon_final) == (0.7, 0.7)
 
 
 @pytest.mark.parametrize("kind", ["dqn", "rainbow"])

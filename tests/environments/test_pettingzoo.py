@@ -62,12 +62,12 @@ def test_dead_agents_are_idle_until_the_end_of_the_episode():
 
 
 def test_an_attribute_changes_in_every_copy():
-    lanes = build(TEAM, 2, deaths=(2, 3))
+    lanes = build(TEAM, 2, deaths=(1, 1))
     lanes.reset(0)
-    lanes.set_option("deaths", (1, 1))
-    assert [time_step.terminated.tolist() for time_step in step(lanes)] == [[True, True], [True, True]]
-    with pytest.raises(AttributeError, match="deahts"):
-        lanes.set_option("deahts", (1, 1))
+    lanes.set_option("truncate", True)
+    assert [time_step.truncated.tolist() for time_step in step(lanes)] == [[True, True], [True, True]]
+    with pytest.raises(AttributeError, match="trunctae"):
+        lanes.set_option("trunctae", True)
 
 
 def test_truncation_stays_truncation():

@@ -130,9 +130,9 @@ class VDNConfig(OffPolicyConfig):
         return (*super().changeable(), "epsilon", "epsilon_final", "target_update", "tau")
 
     def with_option(self, name: str, value: OptionValue) -> Self:
-        """Return the config with another value of an option. A changed learning rate is constant from then on."""
+        """Return the config with another value of an option. A changed epsilon is constant from then on."""
         changed = super().with_option(name, value)
-        return replace(changed, learning_rate_schedule="constant") if name == "learning_rate" else changed
+        return replace(changed, epsilon_final=changed.epsilon) if name == "epsilon" else changed
 
     def memory_kind(self) -> str:
         return self.memory

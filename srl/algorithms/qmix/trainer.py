@@ -122,6 +122,7 @@ class JointTrainer(TransitionTrainer):
         absolute, share = error.detach().abs(), 1.0 / learned.sum().clamp(min=1)
         metrics = {
             "loss": loss.detach(),
+            "epsilon": self._network.epsilon.detach()[0],  # of the policy that has acted
             "td_error": absolute.sum() * share,
             "q_value": torch.where(learned, total.detach(), 0.0).sum() * share,
         }
