@@ -63,7 +63,7 @@ class ReplayWorker:
         self._taken = time.monotonic()  # time of the last insertion
         self._batch_seconds = 0.0
         self._take_again = 0.0  # time at which to look for a late block again
-        self._meter.set(Counter.REPLAY_CAPACITY, self._shard.gauges()[Counter.REPLAY_CAPACITY])
+        self._show()
         if context.worker_id.incarnation > 0 and not self._shard.size:
             context.report(Notice(f"{context.worker_id.name} was replaced and starts empty: new decisions refill it"))
 
