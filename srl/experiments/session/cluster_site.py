@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import sys
 from collections.abc import Mapping, Sequence
@@ -80,7 +81,7 @@ def hosts_scheduler(
         path,
         cluster.encrypt,
         site.headless,
-        options.workers.replay_dir,
+        os.path.abspath(options.workers.replay_dir) if options.workers.replay_dir else "",
     )
     try:
         listener, join_file = listen_for_agents(run, site.identity, site.join_file, site.host, site.port)

@@ -26,6 +26,7 @@ from srl.api.status import RunStatus
 from srl.base.config import to_data
 from srl.base.files import Losses, write_whole
 from srl.base.process import STOP_SIGNALS, interrupt, stop_request, uninterrupted
+from srl.base.shared_memory import KeptFile
 from srl.callbacks.callback import Callback
 from srl.controller.control_socket import remote_listener
 from srl.controller.controller import Controller, Report
@@ -362,6 +363,8 @@ def _run_memory(experiment: Experiment, options: TrainOptions) -> RunMemory:
     workers, saves = options.workers, options.checkpoints.save_replay
     here = workers.scheduler not in CLUSTERS
     directory = Path(workers.replay_dir).absolute() if workers.replay_dir and here else None
+    if workers.replay_dir and workers.scheduler == "hosts":
+        KeptFile.create("test", Path(workers.replay_dir)).close()  # an error here is shown at once, unlike in an agent
     # Anonymous memory is faster, but nothing can read it, and it ends with its process: in an inline run, with the run.
     keeps = here and (workers.scheduler != "inline" or saves or directory is not None)
     return RunMemory.create(experiment.policies, keeps_replay=keeps, replay_dir=directory)
