@@ -55,7 +55,7 @@ FILES = {
 """File -> a command that reads it."""
 CHECKED_TEXTS = {
     *("algo", "network", "sinks", "callbacks", "graph", "env_args", "roles", "join_file", "address", "slurm_options"),
-    *("replay_dir", "partition", "resources", "env", "function", "name", "kwargs", "options", "game"),
+    *("replay_dir", "data", "expert", "partition", "resources", "env", "function", "name", "kwargs", "options", "game"),
 }
 """Texts in files of which `named_code`, `check_named_environment` or `__post_init__` refuse some."""
 PLAIN_TEXTS = {

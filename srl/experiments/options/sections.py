@@ -125,7 +125,8 @@ class RunOptions:
         """Return what a config in an untrusted file must not have: see :meth:`srl.api.lanes.LanesConfig.named_code`."""
         sinks = [sink for sink in self.sinks if sink not in OWN_SINKS]
         callbacks = [text for text in self.callbacks if not _is_plain(text)]
-        return (*sinks, *callbacks, *([self.graph] if self.graph else []), *named_texts(self.env_args))
+        data = [f"data set {name}" for name in self.data]
+        return (*sinks, *callbacks, *([self.graph] if self.graph else []), *named_texts(self.env_args), *data)
 
     def __post_init__(self) -> None:
         _check_at_least_one(self, "steps", "action_repeat", "image_size")
