@@ -50,7 +50,8 @@ MAY_IMPORT = {
 # Sub-packages (and some modules) of a package, from left to right: each may import those on its left. Modules that are
 # not listed are free.
 ROOMS = {
-    "algorithms": "returns training torch_policy actor_critic ppo ppg a2c impala mappo offpolicy dqn sac offline qmix",
+    "algorithms": "returns training torch_policy actor_critic ppo ppg a2c impala mappo offpolicy dqn r2d2 sac offline "
+    "qmix",
     "environments": "failures factories spaces conversion adapters mujoco pettingzoo hide_and_seek registry",
     "environments/hide_and_seek": "options variants physics perception rules rendering lanes",
     "experiments": "options recipes graph session sweeps",

@@ -67,6 +67,11 @@ class AlgorithmConfig(ABC):
             raise ValueError(f"{name} must be of type {kind.__name__}, found {value!r}")
         return replace(self, **{name: value})  # type: ignore[type-var]  # subclasses are dataclasses
 
+    def explores_by_lane(self) -> bool:
+        """Return whether actors call `Policy.explore`, with the position of each lane, instead of `act`. Default:
+        no."""
+        return False
+
     def compute_device(self) -> str:
         """Return the device of trainers and policy workers: `auto`, `cpu`, `cuda` or `cuda:1`. Default: `cpu`."""
         return "cpu"

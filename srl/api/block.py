@@ -27,6 +27,10 @@ STEP_ARRAYS = {
 STATE = "state"
 """Path of a recurrent policy's memory before a decision. The memory after it, `decision/state`, is the next `state`."""
 
+POSITION = "position"
+"""Path of each lane's position among all lanes, in [0, 1), for policies that explore differently in each lane. It is
+constant."""
+
 
 @dataclass(frozen=True)
 class BlockSpec:
@@ -36,6 +40,7 @@ class BlockSpec:
     lanes: int
     observation: TreeSpec
     decision: Mapping[str, TreeSpec]
+    positions: bool = False  # whether there is an array of the lanes' positions
 
     def arrays(self) -> Sequence[tuple[str, ArraySpec]]:
         """Return path and spec of each array, for one row of one lane, in memory order."""
@@ -46,6 +51,8 @@ class BlockSpec:
         tree = {"observation": self.observation, "decision": self.decision, **STEP_ARRAYS}
         if STATE in self.decision:
             tree[STATE] = self.decision[STATE]
+        if self.positions:
+            tree[POSITION] = ArraySpec((), "float32")
         return tuple(leaves(tree))
 
     @cached_property
@@ -74,6 +81,7 @@ class Block:
     decision: Mapping[str, Array] = field(init=False)
     version: Array = field(init=False)  # [T+1, L]
     first: Array = field(init=False)  # [T+1, L]
+    position: Array | None = field(init=False)  # [T+1, L], if the layout has it
     num_lanes: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -82,6 +90,7 @@ class Block:
             object.__setattr__(self, root, below)
         for name in ("version", "first"):
             object.__setattr__(self, name, self.arrays[name])
+        object.__setattr__(self, POSITION, self.arrays.get(POSITION))
         object.__setattr__(self, "num_lanes", self.first.shape[1])
 
 

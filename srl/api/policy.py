@@ -29,6 +29,18 @@ class Policy(ABC):
         are sampled with the policy's own generator; with `greedy`, the most likely ones are chosen. The returned arrays
         are newly allocated."""
 
+    def explore(self, observation: Tree, state: Tree | None, first: Array, position: Array) -> Decision:
+        """Choose actions as `act` does without `greedy`, for lanes at a `position` [B] in [0, 1) among all lanes.
+        Actors call it if the algorithm `explores_by_lane`. Lanes that are not learned from have the position 1.
+        Default: `act`."""
+        return self.act(observation, state, first)
+
+    def value(self, observation: Tree, state: Tree | None, first: Array) -> Array | None:
+        """Return the policy's estimates of its discounted return [B], for checks. None: it has none. Default: `value`
+        of its decisions."""
+        estimates: Array | None = self.act(observation, state, first).get("value")  # type: ignore[assignment]
+        return estimates
+
     @abstractmethod
     def load(self, parameters: Array, version: int) -> None:
         """Copy a flat parameter vector (float32 [P]) into the policy and set `version`."""

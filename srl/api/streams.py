@@ -189,6 +189,7 @@ class RequestBatch:
     first: Array  # [B]
     requests: tuple[object, ...]  # in the form of the server that made the batch
     state: dict[str, Array] = field(default_factory=dict)  # recurrent state by path; invalid where `first` is true
+    position: Array | None = None  # [B]: positions of the lanes, if the algorithm `explores_by_lane`
 
 
 class Inserted(Message, frozen=True):

@@ -28,6 +28,7 @@ class Trajectory:
     first: Array  # [T+1, B] bool
     version: Array  # [T+1, B] int32: the policy version that chose the action
     state: Tree | None = None  # [T+1, B, ...]: memory of a recurrent policy before it acted; invalid where `first`
+    position: Array | None = None  # [T+1, B] float32: positions of the lanes, if the algorithm `explores_by_lane`
 
     @property
     def num_decisions(self) -> int:

@@ -47,6 +47,8 @@ PARTS = {
     "ddpg": "srl.algorithms.sac.config:DDPGConfig",
     "dqn": "srl.algorithms.dqn.config:DQNConfig",
     "rainbow": "srl.algorithms.dqn.config:RainbowConfig",
+    "apex": "srl.algorithms.dqn.config:ApeXConfig",
+    "r2d2": "srl.algorithms.r2d2.config:R2D2Config",
     "vdn": "srl.algorithms.qmix.config:VDNConfig",
     "qmix": "srl.algorithms.qmix.config:QMIXConfig",
     "bc": "srl.algorithms.offline.config:BCConfig",

@@ -30,7 +30,7 @@ from srl.results.evaluate import evaluate
 from srl.results.load import load
 from srl.testing.algorithm_checks import check_algorithm
 from srl.testing.findings import has_errors
-from srl.testing.probe_cases import DISCOUNT, MODULE, ProbeCase, choose_cases
+from srl.testing.probe_cases import DISCOUNT, MODULE, KnownValue, ProbeCase, choose_cases
 
 TOLERANCE = 0.02
 EPISODES = 256
@@ -47,6 +47,19 @@ LANES, HORIZON = 8, 8
 AT_MOST = {"num_minibatches": 4, "auxiliary_every": 4}
 """Upper bounds for options. A probe's batch is small, so more minibatches take time without benefit. Its training is
 short, so a periodic phase such as PPG's must run several times, on data not much older than the policy."""
+IN_REPLAY = {
+    "learning_starts": 128,
+    "batch_size": 32,
+    "updates_per_decision": 0.25,
+    "target_update": 5,
+    "chunk": 8,
+    "burn_in": 2,
+    "period": 4,
+    "value_min": -3.0,
+    "value_max": 3.0,
+    "learning_rate_schedule": "linear",
+}
+"""Options of algorithms that learn from replay. A probe is short, its targets do not vary, and its values are small."""
 MIN_UPDATES = 50
 """Minimum number of updates, however many gradient steps each makes: training needs fresh data."""
 Bound: TypeAlias = Literal["equal", "at most"]
@@ -184,14 +197,20 @@ class _ProbeRun:
         defaults, values = {each.name: each.default for each in fields(config) if each.init}, vars(config)
         changes: dict[str, Any] = {"learning_rate": self._case.learning_rate, "gamma": DISCOUNT}
         changes |= {name: most for name, most in AT_MOST.items() if values.get(name, 0) > most}
+        if isinstance(config.dataflow(), Replay):
+            changes |= IN_REPLAY
+            if values.get("n_step", 1) < self._case.span:
+                changes["n_step"] = self._case.span
+            elif self._case.values and self._case.best is not None:
+                changes["n_step"] = 1  # returns of several steps are those of the policy that explored
         note = ""
         if self._case.needs == "memory" and values.get("memory") == NO_MEMORY:
             changes |= {"memory": MEMORY, "memory_size": 16}
         changes = {
             name: value for name, value in changes.items() if name in defaults and values[name] == defaults[name]
         }
-        fitted = self._with(changes).algorithm
         try:
+            fitted = self._with(changes).algorithm
             fitted.check(team.observation, team.action)
         except ValueError as error:
             raise _Unsupported(str(error)) from error
@@ -203,8 +222,8 @@ class _ProbeRun:
             if "state" not in decision:
                 raise _Unsupported("its decisions have no `state`: the policy has no memory")
             note = f"memory {fitted.memory_kind()}" if fitted.memory_kind() else ""
-        if self._case.values and "value" not in decision:
-            raise _Unsupported("its decisions have no `value`")
+        if self._case.values and self._values(_untrained(fitted, team), team) is None:
+            raise _Unsupported("its decisions have no `value`, and its policy has no method `value`")
         if self._case.discounted and fitted.discount() is None:
             raise _Unsupported("its config has no discount (`discount` returns None), on which the answer depends")
         if self._case.needs == "mask" and (share := _forbidden_share(_untrained(fitted, team), team)) > 0.0:
@@ -240,9 +259,8 @@ class _ProbeRun:
         policy = load(run.path).policy
         found: dict[str, float] = {}
         if case.values:
-            seen_first = np.array([seen.observation for seen in case.values], np.float32)
-            observation = _observation(team, seen_first, hidden=case.needs == "state")
-            value = np.asarray(policy.act(observation, None, np.ones(len(seen_first), np.bool_))["value"])
+            value = self._values(policy, team)
+            assert value is not None
             found = {seen.title: float(number) for seen, number in zip(case.values, value, strict=True)}
         if case.best is not None or case.at_most is not None:
             found["return"] = evaluate(run.path, episodes=EPISODES, seed=1).mean
@@ -253,6 +271,21 @@ class _ProbeRun:
             found[FORBIDDEN] = share
         return found
 
+    def _values(self, policy: Policy, team: TeamSpec) -> Array | None:
+        """Return the policy's estimates of the known values."""
+        found = [self._value(policy, team, seen) for seen in self._case.values]
+        known = [value for value in found if value is not None]
+        return np.concatenate(known) if len(known) == len(found) else None
+
+    def _value(self, policy: Policy, team: TeamSpec, seen: KnownValue) -> Array | None:
+        def observed(content: tuple[float, ...]) -> Tree:
+            return _observation(team, np.array([content], np.float32), hidden=self._case.needs == "state")
+
+        state, first = None, np.ones(1, np.bool_)
+        if seen.after is not None:
+            state = policy.act(observed(seen.after), None, first, greedy=True).get("state")
+        return policy.value(observed(seen.observation), state, first if state is None else ~first)
+
     def _with(self, changes: Mapping[str, Any]) -> TrainOptions:
         """Return the options for training on this probe."""
         options = self._options
@@ -260,6 +293,10 @@ class _ProbeRun:
         cost = config.update_cost()
         per_batch = cost.epochs * cost.minibatches
         updates = max(1, round(max(MIN_UPDATES, self._case.gradient_steps / per_batch) * self._effort))
+        flow = config.dataflow()
+        if isinstance(flow, Replay):
+            decisions = flow.warmup + self._case.gradient_steps * self._effort / flow.updates_per_decision
+            updates = max(1, round(decisions / (LANES * HORIZON)))
         return options.replace(
             algorithm=config,
             env_args=self._environment()[1],

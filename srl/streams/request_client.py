@@ -15,17 +15,16 @@ from srl.api.transport import ChannelClosed
 from srl.api.worker import Context
 from srl.base.meter import Meter, Phase
 from srl.base.state import State, pack, part, under, unpack
-from srl.base.tree import Array, from_leaves
+from srl.base.tree import Array
 from srl.streams.messages import AttachClient, Relax, Reply, Request, RequestMessage
 from srl.streams.peers import PeerLink, connect_peers, restore_unread, unread_messages
 from srl.streams.rows import (
     cells_from,
+    decide,
     decision_paths,
-    flat_decision,
     gather,
     indices_of,
     input_paths,
-    tree_of,
     write_decision,
 )
 
@@ -77,9 +76,7 @@ class InlineClient:
             self._waiting.append(_Asked(tag, cells, min_version))
             return False
         self._meter.enter(Phase.INFERENCE)
-        rows = gather(cells)
-        decision = flat_decision(policy.act(from_leaves(rows.observation), tree_of(rows.state), rows.first))
-        write_decision(cells, decision, policy.version)
+        write_decision(cells, decide(policy, gather(cells)), policy.version)
         return True
 
     def local_policy(self, min_version: int) -> Policy | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from srl.api.block import STATE, BlockMemory
+from srl.api.block import POSITION, STATE, BlockMemory
 from srl.api.streams import Answer, Cell, RequestBatch
 from srl.api.transport import Channel, ChannelClosed
 from srl.api.worker import Context
@@ -138,10 +138,10 @@ class Server:
         self._count(self._batches + 1, self._lanes + lanes)
         parts = [self._arrays(request) for request in chosen]
         *joined, first = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-        roots: dict[str, dict[str, Array]] = {OBSERVATION: {}, STATE: {}}
+        roots: dict[str, dict[str, Array]] = {OBSERVATION: {}, STATE: {}, POSITION: {}}
         for path, array in zip(self._inputs, joined, strict=True):
             roots[path.partition("/")[0]][without_root(path)] = array
-        return RequestBatch(roots[OBSERVATION], first, tuple(chosen), roots[STATE])
+        return RequestBatch(roots[OBSERVATION], first, tuple(chosen), roots[STATE], roots[POSITION].get(""))
 
     def _count(self, batches: int, lanes: int) -> None:
         self._batches, self._lanes = batches, lanes

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from srl.api.block import STATE, BlockMemory, BlockSpec
-from srl.api.streams import Cell
+from srl.api.block import POSITION, STATE, BlockMemory, BlockSpec
+from srl.api.policy import Policy
+from srl.api.streams import Cell, RequestBatch
 from srl.base.tree import Array, Tree, from_leaves, leaves
 
 OBSERVATION = "observation"
@@ -16,8 +17,8 @@ DECISION = "decision"
 
 
 def input_paths(spec: BlockSpec) -> list[str]:
-    """Return the paths of a policy's input: observations and recurrent memory."""
-    return [path for path, _ in spec.arrays() if path.split("/")[0] in (OBSERVATION, STATE)]
+    """Return the paths of a policy's input: observations, recurrent memory and positions of lanes."""
+    return [path for path, _ in spec.arrays() if path.split("/")[0] in (OBSERVATION, STATE, POSITION)]
 
 
 def decision_paths(spec: BlockSpec) -> list[str]:
@@ -35,10 +36,13 @@ class Rows(NamedTuple):
     observation: dict[str, Array]  # path without root -> [B, ...]
     state: dict[str, Array]  # likewise; empty for a policy without memory
     first: Array  # [B]
+    position: Array | None = None  # [B], if the layout has it
 
     def arrays(self, paths: Sequence[str]) -> list[Array]:
         """Return the arrays at these `paths`, followed by `first`."""
         roots = {OBSERVATION: self.observation, STATE: self.state}
+        if self.position is not None:
+            roots[POSITION] = {"": self.position}
         return [*(roots[path.partition("/")[0]][without_root(path)] for path in paths), self.first]
 
 
@@ -48,7 +52,7 @@ def gather(cells: Sequence[Cell]) -> Rows:
     if len(cells) == 1:
         observation = {path: array[row] for path, array in block.observation.items()}
         state = {path: array[row] for path, array in block.state.items()} if block.state else {}
-        return Rows(observation, state, block.first[row])
+        return Rows(observation, state, block.first[row], None if block.position is None else block.position[row])
     return Rows(
         {
             path: np.concatenate([cell.block.observation[path][cell.row] for cell in cells])
@@ -56,6 +60,7 @@ def gather(cells: Sequence[Cell]) -> Rows:
         },
         {path: np.concatenate([cell.block.state[path][cell.row] for cell in cells]) for path in block.state},
         np.concatenate([cell.block.first[cell.row] for cell in cells]),
+        None if block.position is None else np.concatenate([cell.block.arrays[POSITION][cell.row] for cell in cells]),
     )
 
 
@@ -63,6 +68,14 @@ def tree_of(state: dict[str, Array]) -> Tree | None:
     """Return a policy's memory as a tree, or None if it has none."""
     tree: Tree | None = from_leaves(state) if state else None
     return tree
+
+
+def decide(policy: Policy, rows: Rows | RequestBatch) -> dict[str, Array]:
+    """Return the policy's decisions [B, ...] for these rows, by block path."""
+    observation, state = from_leaves(rows.observation), tree_of(rows.state)
+    if rows.position is None:
+        return flat_decision(policy.act(observation, state, rows.first))
+    return flat_decision(policy.explore(observation, state, rows.first, rows.position))
 
 
 def flat_decision(decision: Any) -> dict[str, Array]:

@@ -13,7 +13,8 @@ DISCOUNT = 0.9
 
 @dataclass(frozen=True)
 class KnownValue:
-    """An observation with a known value. It is the first of an episode or contains the full state."""
+    """An observation with a known value. It is the first of an episode or contains the full state, apart from what a
+    policy may remember."""
 
     title: str
     observation: tuple[float, ...]
@@ -21,6 +22,8 @@ class KnownValue:
     """Rewards from this step on, under the best actions."""
     forever: bool = False
     """Whether the last reward repeats forever."""
+    after: tuple[float, ...] | None = None
+    """Observation of the step before, which a policy with a memory has seen; None: the episode begins here."""
 
     def value(self, discount: float) -> float:
         earned = sum(reward * discount**t for t, reward in enumerate(self.rewards))
@@ -47,6 +50,8 @@ class ProbeCase:
     observation."""
     discounted: bool = False
     """Whether the known values depend on the discount."""
+    span: int = 1
+    """Steps from an action to its reward, if the observations between them do not show it: targets must span them."""
     gradient_steps: int = 300
     """Number of gradient steps after which results are within 2 %, with a learning rate that decays from
     `learning_rate` to 0."""
@@ -70,7 +75,7 @@ CASES = (
         "delayed",
         "rewards that are discounted wrongly or shifted by a step",
         "DelayedReward",
-        (KnownValue("value at first", (-1.0,), (0.0, 1.0)), KnownValue("value then", (1.0,), (1.0,))),
+        (KnownValue("value at first", (-1.0,), (0.0, 1.0)), KnownValue("value then", (1.0,), (1.0,), after=(-1.0,))),
         discounted=True,
     ),
     ProbeCase(
@@ -81,6 +86,7 @@ CASES = (
         discounted=True,
         gradient_steps=600,
         learning_rate=1e-3,
+        env_args={"varies": True},
     ),
     ProbeCase(
         "ending",
@@ -95,6 +101,7 @@ CASES = (
         "advantages that do not reach the action that caused the reward",
         "CreditedReward",
         best=1.0,
+        span=2,
         gradient_steps=600,
     ),
     ProbeCase(
@@ -128,7 +135,7 @@ CASES = (
         "turns",
         "mistakes with rewards that arrive while other agents move, or with lanes that do not step together",
         "turn_bonus",
-        (KnownValue("value at first", (-1.0,), (1.0, 1.0)), KnownValue("value then", (1.0,), (1.0,))),
+        (KnownValue("value at first", (-1.0,), (1.0, 1.0)), KnownValue("value then", (1.0,), (1.0,), after=(-1.0,))),
         best=2.0,
         needs="game",
         discounted=True,

@@ -100,15 +100,19 @@ class CreditedReward(_Probe):
 
 
 class Endless(_Probe):
-    """Steps with the same observation and reward until a time limit. The value is reward / (1 - discount)."""
+    """Steps with the same observation and reward until a time limit. The value is reward / (1 - discount). With
+    `varies`, an episode has `length` steps on average and may end after any of them. Otherwise, a policy with a memory
+    could tell its last observation from all others, and would never learn the value from which it bootstraps."""
 
-    def __init__(self, length: int = 5, reward: float = 0.2, terminates: bool = False) -> None:
+    def __init__(self, length: int = 5, reward: float = 0.2, terminates: bool = False, varies: bool = False) -> None:
         super().__init__()
-        self.length, self.reward, self.terminates = length, reward, terminates
+        self.length, self.reward, self.terminates, self.varies = length, reward, terminates, varies
 
     def step(self, action: int) -> Step:
         self.t += 1
         ended = self.t >= self.length
+        if self.varies:
+            ended = bool(self.np_random.random() < 1.0 / self.length)
         return self.result(self.reward, terminated=ended and self.terminates, truncated=ended and not self.terminates)
 
 

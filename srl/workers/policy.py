@@ -14,10 +14,9 @@ from srl.api.worker import IDLE, WORKED, Context, PollResult, WorkerConfig
 from srl.base.meter import Counter, Phase
 from srl.base.seeding import derive
 from srl.base.state import NotResumable, State, part, under
-from srl.base.tree import from_leaves
 from srl.streams.request import RequestStream
 from srl.streams.request_client import refresh
-from srl.streams.rows import flat_decision, tree_of
+from srl.streams.rows import decide
 
 
 @dataclass(frozen=True)
@@ -123,5 +122,4 @@ class PolicyWorker:
 
 def _act(policy: Policy, batch: RequestBatch) -> Answer:
     version = policy.version
-    decision = policy.act(from_leaves(batch.observation), tree_of(batch.state), batch.first)
-    return Answer(flat_decision(decision), version)
+    return Answer(decide(policy, batch), version)

@@ -40,6 +40,27 @@ def test_the_share_of_random_actions_is_epsilon() -> None:
     assert share == pytest.approx(0.4 * 3 / 4, abs=0.03)  # a random action is the best one in a quarter of all cases
 
 
+def test_lanes_explore_by_their_position() -> None:
+    """With epsilon 0.4 and a spread of 1: 0.4 in the first lane, 0.4^2 in the last; elsewhere as in the last."""
+    policy = policy_of(replace(SMALL, epsilon_spread=1.0), 0.4)
+    rows, first = np.ones((3 * NUM_LANES, 3), np.float32), np.zeros(3 * NUM_LANES, bool)
+    best = act(policy, rows, greedy=True)[0]
+    position = np.repeat(np.array([0.0, 0.5, 1.0], np.float32), NUM_LANES)
+    chosen = np.asarray(policy.explore(rows, None, first, position)["action"]).reshape(3, NUM_LANES)
+    expected = 0.75 * 0.4 ** np.array([1.0, 1.5, 2.0])  # a random action is the best one in a quarter of all cases
+    np.testing.assert_allclose((chosen != best).mean(1), expected, atol=0.03)
+    assert (act(policy, rows) != best).mean() == pytest.approx(expected[-1], abs=0.03)
+
+
+def test_all_lanes_are_random_before_the_first_gradient_step_whatever_their_position() -> None:
+    config = replace(SMALL, epsilon=0.4, epsilon_final=0.4, epsilon_spread=7.0)
+    policy = config.build_policy(SEEN, ARMS, seed=2)
+    policy.load(config.build_trainer(SEEN, ARMS, seed=1).parameters(), 0)
+    rows, first = np.ones((NUM_LANES, 3), np.float32), np.zeros(NUM_LANES, bool)
+    chosen = np.asarray(policy.explore(rows, None, first, np.full(NUM_LANES, 0.9, np.float32))["action"])
+    assert (np.abs(np.bincount(chosen, minlength=4) / NUM_LANES - 0.25) < 0.03).all()
+
+
 def test_all_actions_are_random_before_the_first_gradient_step() -> None:
     policy = SMALL.build_policy(SEEN, ARMS, seed=2)
     policy.load(SMALL.build_trainer(SEEN, ARMS, seed=1).parameters(), 0)
@@ -102,7 +123,7 @@ def test_an_unsupported_action_space_names_the_algorithms_that_serve_it(action: 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"memory": "lstm"}, "use ppo"),
+        ({"memory": "lstm"}, "use r2d2"),
         ({"tau": 0.0}, "tau must be above 0"),
         ({"distributional": "c52"}, "none, c51, qr"),
         ({"distributional": "c51", "value_min": 1.0, "value_max": 1.0}, "value_min < value_max"),

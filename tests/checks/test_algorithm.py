@@ -21,7 +21,6 @@ from srl.base.tree import Array, Tree
 from srl.checks import algorithm
 from srl.checks.algorithm import ProbeResult, check_algo, has_failed
 from srl.cli.main import main
-from srl.experiments.options.algorithms import ALGORITHMS
 from srl.experiments.session.run import RunFailed
 
 
@@ -224,8 +223,30 @@ def test_wrong_observations_of_actor_or_critic_are_detected(config: type[MAPPOCo
     assert result.verdict == "fail", result
 
 
+def test_q_learning_passes_the_probes_of_bootstrapping() -> None:
+    """Truncation bootstraps, from the right row, and termination does not, also with returns of several steps."""
+    settings = {"n_step": 3, "hidden_sizes": (32,), "learning_rate": 3e-3}
+    results = check_algo("dqn", probes=("endless", "ending", "memory"), dqn=settings, effort=0.7)
+    assert [result.verdict for result in results] == ["pass", "pass", "not supported"], results
+    assert "use r2d2" in results[-1].note
+
+
+ON_REPLAY = {"dqn": ["memory", "leak"], "rainbow": ["memory", "leak"], "apex": ["memory", "leak"], "r2d2": []}
+"""Algorithm -> probes that it does not support."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("algo", ALGORITHMS)
+@pytest.mark.parametrize("algo", ON_REPLAY)
+def test_q_learning_passes_all_probes_that_fit(algo: str) -> None:
+    pytest.importorskip("pettingzoo")
+    found = verdicts(check_algo(algo))
+    not_asked = [*ON_REPLAY[algo], "state", "peeking"]
+    assert [found.pop(probe) for probe in not_asked] == ["not supported"] * len(not_asked)
+    assert set(found.values()) == {"pass"}, found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algo", ["ppo", "a2c", "impala", "ppg", "ippo", "mappo"])
 def test_all_built_in_algorithms_pass_all_probes(algo: str) -> None:
     pytest.importorskip("pettingzoo")
     found = verdicts(check_algo(algo))

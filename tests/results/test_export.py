@@ -72,6 +72,16 @@ def test_a_policy_acts_without_srl(tmp_path: Path, capsys: pytest.CaptureFixture
     assert act_alone(run.path / "policy.onnx", observations).tolist() == expected.tolist()
 
 
+@pytest.mark.parametrize("algo", [pytest.param("apex", marks=pytest.mark.slow), "r2d2"])
+def test_a_q_network_is_exported_with_the_value_of_its_best_action(tmp_path: Path, algo: str) -> None:
+    settings = {"hidden_sizes": (16,), "memory_size": 8} if algo == "r2d2" else {"hidden_sizes": (16,)}
+    run = untrained(tmp_path, "CartPole-v1", algo=algo, **{algo: settings})
+    done = srl.export(run.path)
+    assert done.checked
+    assert "value" in done.outputs
+    assert ("next_state" in done.outputs) == (algo == "r2d2")
+
+
 def test_the_exported_policy_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     quick: dict[str, Any] = {"scheduler": "inline", "sinks": (), "lanes": 2, "horizon": 4, "steps": 60}
     roles = ("chaser_*=chasers", "runner_*=runners")

@@ -19,6 +19,7 @@ from srl.parameters.host import HostParameterStore
 from srl.streams.messages import Reply, Request
 from srl.streams.request_client import Client, InlineClient
 from srl.streams.request_server import Server
+from srl.streams.rows import decide as decide_rows
 from srl.streams.rows import flat_decision, gather, tree_of, write_decision
 
 
@@ -361,9 +362,9 @@ def test_decisions_are_written_from_the_given_lane_on(inproc: Stage) -> None:
 
 def test_one_cell_is_gathered_without_a_copy(inproc: Stage) -> None:
     memory = inproc.memory()
-    observation, _, first = gather([Cell(memory.blocks[0], 1)])
-    assert np.shares_memory(observation[""], memory.blocks[0].arrays["observation"])
-    assert np.shares_memory(first, memory.blocks[0].arrays["first"])
+    rows = gather([Cell(memory.blocks[0], 1)])
+    assert np.shares_memory(rows.observation[""], memory.blocks[0].arrays["observation"])
+    assert np.shares_memory(rows.first, memory.blocks[0].arrays["first"])
 
 
 def test_a_policy_stays_as_it_is_while_nothing_is_published(inproc: Stage) -> None:
@@ -373,6 +374,21 @@ def test_a_policy_stays_as_it_is_while_nothing_is_published(inproc: Stage) -> No
     assert client.poll() == []
     assert policy.version == -1
     store.memory.close()
+
+
+def test_a_policy_gets_the_position_of_every_lane(stage: Stage) -> None:
+    spec = BlockSpec(2, 2, ArraySpec((3,), "float32"), DECISION_SPEC, positions=True)
+    stream, memory = stage.requests(spec), stage.memory(spec=spec)
+    client, server = stage.client(stream, memory), stage.server(stream)
+    for index in (0, 2):
+        memory.blocks[index].arrays["position"][...] = [index / 4, index / 4 + 0.125]
+    ask(client, server, 5, [Cell(memory.blocks[2], 1), Cell(memory.blocks[0], 1)])
+    batch = server.poll(0)
+    assert batch is not None
+    server.reply(batch, Answer(decide_rows(loaded(), batch), 0))
+    assert answers(client, server) == [5]
+    assert memory.blocks[2].arrays["decision/value"][1].tolist() == [0.5, 0.625]
+    assert memory.blocks[0].arrays["decision/value"][1].tolist() == [0.0, 0.125]
 
 
 def test_a_policy_gets_the_memory_of_every_lane_back(stage: Stage) -> None:

@@ -46,6 +46,10 @@ class CountingPolicy(Policy):
         before = np.zeros(num_lanes, np.float32) if state is None else np.where(first, 0, np.asarray(state)[:, 0])
         return {"action": action, "value": value, "state": np.stack((before + 1, value), 1).astype(np.float32)}
 
+    def explore(self, observation: Tree, state: Tree | None, first: Array, position: Array) -> Decision:
+        """The value is the position of the lane."""
+        return {**self.act(observation, state, first), "value": position.astype(np.float32)}
+
     def load(self, parameters: Array, version: int) -> None:
         self.parameters = parameters.copy()
         self.version = version

@@ -40,6 +40,7 @@ class ActorRig:
         aligned: bool | None = None,
         max_env_failures: int = 10,
         memory: bool = False,
+        positions: bool = False,
         **options: Any,
     ) -> None:
         roles = roles or {"*": "policy"}
@@ -58,7 +59,7 @@ class ActorRig:
             together = all(spec.teams[member].aligned for member in members) if aligned is None else aligned
             lanes = copies * sum(len(spec.teams[member].agents) for member in members) if together else 1
             decision = algorithm.decision_spec(team.observation, team.action)
-            block = BlockSpec(horizon, lanes, array_spec(team.observation), decision)
+            block = BlockSpec(horizon, lanes, array_spec(team.observation), decision, positions)
             stream = self.streams[policy] = PushStream(policy, block, batch_blocks, max_lag=max_lag)
             made.append(
                 Role(policy, algorithm, team.observation, team.action, stream, agents=pattern, aligned=together)

@@ -27,7 +27,7 @@ class Experience:
         self._memory = stage.memory(1)
         self._number = 0
 
-    def blocks(self, count: int, acting: bool = True) -> Sequence[PostedBlock]:
+    def blocks(self, count: int, acting: bool = True, incarnation: int = 0) -> Sequence[PostedBlock]:
         """Return a block `count` times; each is used before the next one is made."""
         found = []
         for _ in range(count):
@@ -36,7 +36,8 @@ class Experience:
                 array[...] = self._number if path == "reward" else 0
             block.arrays["acting"][...] = acting
             first_step = self._number * SPEC.horizon
-            found.append(PostedBlock("actors/0", self._number, self._number, 0, block, first_step=first_step))
+            identity = "actors/0", self._number, self._number, 0, block
+            found.append(PostedBlock(*identity, incarnation, first_step=first_step))
             self._number += 1
         return found
 
@@ -74,6 +75,16 @@ def test_rows_without_a_decision_require_no_gradient_steps(inproc: Stage) -> Non
     made(one, experience.blocks(1))
     batch = made(one, experience.blocks(1, acting=False))
     assert (batch.data.num_steps, batch.data.num_decisions, len(batch.lags)) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("incarnation", [0, 1])
+def test_no_transition_crosses_from_a_killed_actor_to_its_replacement(inproc: Stage, incarnation: int) -> None:
+    """Blocks have two rows, and their numbers as rewards: 3 steps from the last row of block 1 on earn 1 + 2 + 2."""
+    flow = Replay(Transitions(n_step=3, gamma=1.0), 16, 100, updates_per_decision=4.0)
+    one, experience = maker(flow), Experience(inproc)
+    for number in range(3):
+        batch = made(one, experience.blocks(1, incarnation=incarnation if number == 2 else 0))
+    assert set(batch.data.reward.ravel().tolist()) == ({1, 2, 4} if incarnation else {1, 2, 4, 5})
 
 
 def test_all_ranks_make_the_same_number_of_gradient_steps(inproc: Stage) -> None:

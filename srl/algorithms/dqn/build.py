@@ -9,7 +9,7 @@ from itertools import pairwise
 import torch
 from torch import nn
 
-from srl.algorithms.dqn.config import DQNConfig, branch_sizes
+from srl.algorithms.dqn.config import DQNConfig, QLearningConfig, branch_sizes
 from srl.algorithms.dqn.network import CustomBody, DenseBody, DuelingHeads, Heads, QNetwork
 from srl.algorithms.dqn.noisy import NoisyLinear
 from srl.algorithms.dqn.returns import CategoricalReturn, MeanReturn, QuantileReturn, ReturnModel
@@ -67,10 +67,22 @@ def _body(observation: Space, nvec: tuple[int, ...], num_atoms: int, config: DQN
             encoder = Convolutions(encoder)
     encoder = normalized(encoder, observation, config)
     sizes = [int(encoder.num_features), *hidden_sizes]  # type: ignore[arg-type]  # encoders have this attribute
+    return dense_body(encoder, sizes, nvec, num_atoms, config, config.noise if config.noisy else None)
+
+
+def dense_body(
+    encoder: nn.Module,
+    sizes: list[int],
+    nvec: tuple[int, ...],
+    num_atoms: int,
+    config: QLearningConfig,
+    noise: float | None = None,
+) -> DenseBody:
+    """Build dense layers of these `sizes`, the first of which is that of the encoder's output, and heads on them."""
     num_features, num_choices = sizes[-1], sum(nvec)
     if config.dueling:
-        sizes[-1] *= 2  # a stream for the value and one for the advantages
-    hidden, output = _layer(config, HIDDEN_GAIN), _layer(config, OUTPUT_GAIN)
+        sizes = [*sizes[:-1], 2 * num_features]  # a stream for the value and one for the advantages
+    hidden, output = _layer(noise, HIDDEN_GAIN), _layer(noise, OUTPUT_GAIN)
     layers = [hidden(a, b) for a, b in pairwise(sizes)]
     if config.dueling:
         streams = output(num_features, num_atoms), output(num_features, num_choices * num_atoms)
@@ -79,13 +91,14 @@ def _body(observation: Space, nvec: tuple[int, ...], num_atoms: int, config: DQN
     return DenseBody(encoder, layers, config.activation, heads)
 
 
-def _layer(config: DQNConfig, gain: float) -> Callable[[int, int], nn.Module]:
+def _layer(noise: float | None, gain: float) -> Callable[[int, int], nn.Module]:
     def noisy(num_inputs: int, num_outputs: int) -> nn.Module:
-        return NoisyLinear(num_inputs, num_outputs, config.noise)
+        assert noise is not None
+        return NoisyLinear(num_inputs, num_outputs, noise)
 
     def plain(num_inputs: int, num_outputs: int) -> nn.Module:
         layer = WideLinear(num_inputs, num_outputs)
         orthogonal_layers(gain, layer)
         return layer
 
-    return noisy if config.noisy else plain
+    return plain if noise is None else noisy

@@ -22,9 +22,8 @@ Distributional: TypeAlias = Literal["none", "c51", "qr"]
 
 
 @dataclass(frozen=True)
-class DQNConfig(OffPolicyConfig):
-    """Deep Q-learning for Discrete and MultiDiscrete actions. A MultiDiscrete has one branch of values per choice, with
-    a common target: the mean over the branches (Tavakoli et al. 2018)."""
+class QLearningConfig(OffPolicyConfig):
+    """Base class for configs of Q-learning with Discrete and MultiDiscrete actions."""
 
     hidden_sizes: tuple[int, ...] = (256, 256)
     activation: Literal["tanh", "relu"] = "relu"
@@ -34,19 +33,6 @@ class DQNConfig(OffPolicyConfig):
     dueling: bool = False
     """Separate the value of a state from the advantages of its actions, which sum to 0 (Wang et al. 2016). Each of the
     two has its own last hidden layer."""
-    distributional: Distributional = "none"
-    """Learn the distribution of the return: `c51`, probabilities of fixed returns (Bellemare et al. 2017), or `qr`, its
-    quantiles (Dabney et al. 2018)."""
-    num_atoms: int = 51
-    """Number of returns of `c51`, or of quantiles of `qr` (which uses 200 in its paper)."""
-    value_min: float = -10.0
-    """Lowest return of `c51`."""
-    value_max: float = 10.0
-    """Highest return of `c51`."""
-    noisy: bool = False
-    """Explore with noisy dense layers, whose noise is learned (Fortunato et al. 2018)."""
-    noise: float = 0.5
-    """Initial scale of the noise of noisy layers."""
     huber: bool = True
     """Errors above 1 count linearly, not squared (Mnih et al. 2015). With `qr`, the quantile loss is smooth near 0."""
     epsilon: float = 1.0
@@ -55,12 +41,14 @@ class DQNConfig(OffPolicyConfig):
     """Probability of a random action after `exploration_fraction` of the run."""
     exploration_fraction: float = 0.2
     """Share of the run in which the probability of a random action falls linearly."""
+    epsilon_spread: float = 0.0
+    """Explore less in some lanes than in others (Horgan et al. 2018): the probability of a random action is
+    epsilon^(1 + epsilon_spread * u) in the lane at position u in [0, 1) among all lanes; outside of training, u is 1.
+    Ape-X and R2D2 use a constant epsilon of 0.4 and a spread of 7. 0: all lanes explore equally."""
     target_update: int = 250
     """Gradient steps between updates of the target network."""
     tau: float = 1.0
     """Share by which an update moves the target network towards the network that learns; 1 copies it."""
-    precision: Literal["float32", "bfloat16"] = "float32"
-    """Precision of the products in gradient steps. `bfloat16` is faster with images, on CPUs that support it."""
     batch_size: int = 64
     replay_size: int = 100_000
     learning_starts: int = 1_000
@@ -71,24 +59,12 @@ class DQNConfig(OffPolicyConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_range("epsilon", "epsilon_final", "exploration_fraction")
-        self._check_counts("num_atoms", "target_update")
-        self._check_positive("noise")
+        self._check_counts("target_update")
+        self._check_not_negative("epsilon_spread")
         if not 0.0 < self.tau <= 1.0:
             raise ValueError(f"tau must be above 0 and at most 1, found {self.tau}")
-        for name, known in (("distributional", ("none", "c51", "qr")), ("precision", ("float32", "bfloat16"))):
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name} must be one of {', '.join(known)}; found {getattr(self, name)!r}")
-        if self.distributional == "c51" and not (self.value_min < self.value_max and self.num_atoms >= 2):
-            found = f"found {self.num_atoms} from {self.value_min} to {self.value_max}"
-            raise ValueError(f"c51 needs at least 2 atoms and value_min < value_max; {found}")
-        if self.memory != "none":
-            raise ValueError(f"memory must be 'none' for Q-learning from transitions, found {self.memory!r}; use ppo")
         if self.global_keys:
             raise ValueError(f"global_keys need a critic, which Q-learning does not have; found {self.global_keys}")
-        if self.network and (self.dueling or self.noisy or self.distributional != "none"):
-            raise ValueError(
-                "a custom network returns Q values [B, n]: dueling and noisy must be off, distributional 'none'"
-            )
 
     def check(self, observation: Space, action: Space) -> None:
         if not (isinstance(action, (Discrete, MultiDiscrete)) and branch_sizes(action)):
@@ -107,6 +83,14 @@ class DQNConfig(OffPolicyConfig):
     def decision_spec(self, observation: Space, action: Space) -> dict[str, TreeSpec]:
         return {"action": array_spec(action)}
 
+    def explores_by_lane(self) -> bool:
+        return self.epsilon_spread > 0.0
+
+    def epsilon_at(self, progress: float) -> float:
+        """Return the probability of a random action after the warm-up, at `progress` in [0, 1]."""
+        passed = min(1.0, progress / self.exploration_fraction) if self.exploration_fraction else 1.0
+        return self.epsilon + (self.epsilon_final - self.epsilon) * passed
+
     def changeable(self) -> tuple[str, ...]:
         return (*super().changeable(), "epsilon", "epsilon_final", "target_update", "tau")
 
@@ -114,6 +98,45 @@ class DQNConfig(OffPolicyConfig):
         """Return the config with another value of an option. A changed epsilon is constant from then on."""
         changed = super().with_option(name, value)
         return replace(changed, epsilon_final=changed.epsilon) if name == "epsilon" else changed
+
+
+@dataclass(frozen=True)
+class DQNConfig(QLearningConfig):
+    """Deep Q-learning for Discrete and MultiDiscrete actions. A MultiDiscrete has one branch of values per choice, with
+    a common target: the mean over the branches (Tavakoli et al. 2018)."""
+
+    distributional: Distributional = "none"
+    """Learn the distribution of the return: `c51`, probabilities of fixed returns (Bellemare et al. 2017), or `qr`, its
+    quantiles (Dabney et al. 2018)."""
+    num_atoms: int = 51
+    """Number of returns of `c51`, or of quantiles of `qr` (which uses 200 in its paper)."""
+    value_min: float = -10.0
+    """Lowest return of `c51`."""
+    value_max: float = 10.0
+    """Highest return of `c51`."""
+    noisy: bool = False
+    """Explore with noisy dense layers, whose noise is learned (Fortunato et al. 2018)."""
+    noise: float = 0.5
+    """Initial scale of the noise of noisy layers."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """Precision of the products in gradient steps. `bfloat16` is faster with images, on CPUs that support it."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_counts("num_atoms")
+        self._check_positive("noise")
+        for name, known in (("distributional", ("none", "c51", "qr")), ("precision", ("float32", "bfloat16"))):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name} must be one of {', '.join(known)}; found {getattr(self, name)!r}")
+        if self.distributional == "c51" and not (self.value_min < self.value_max and self.num_atoms >= 2):
+            found = f"found {self.num_atoms} from {self.value_min} to {self.value_max}"
+            raise ValueError(f"c51 needs at least 2 atoms and value_min < value_max; {found}")
+        if self.memory != "none":
+            raise ValueError(f"memory must be 'none' for Q-learning from transitions, found {self.memory!r}; use r2d2")
+        if self.network and (self.dueling or self.noisy or self.distributional != "none"):
+            raise ValueError(
+                "a custom network returns Q values [B, n]: dueling and noisy must be off, distributional 'none'"
+            )
 
     def build_network(self, observation: Space, action: Space, seed: int) -> tuple[QNetwork, Distribution]:
         """Build the network, which outputs Q values [B, n] and the value of the best action [B], and the distribution
@@ -127,7 +150,7 @@ class DQNConfig(OffPolicyConfig):
         from srl.algorithms.dqn.policy import QPolicy
 
         network = self.build_network(observation, action, seed)[0]
-        return QPolicy(network, isinstance(action, Discrete), seed, self.device)
+        return QPolicy(network, isinstance(action, Discrete), self.epsilon_spread, seed, self.device)
 
     def build_trainer(self, observation: Space, action: Space, seed: int) -> Trainer:
         from srl.algorithms.dqn.trainer import DQNTrainer
@@ -148,6 +171,23 @@ class RainbowConfig(DQNConfig):
     n_step: int = 3
     prioritized: bool = True
     priority_alpha: float = 0.5
+
+
+@dataclass(frozen=True)
+class ApeXConfig(DQNConfig):
+    """Ape-X (Horgan et al. 2018): double, dueling, 3-step and prioritized Q-learning with large batches, for many
+    actors whose lanes explore more or less."""
+
+    dueling: bool = True
+    n_step: int = 3
+    prioritized: bool = True
+    epsilon: float = 0.4
+    epsilon_final: float = 0.4
+    epsilon_spread: float = 7.0
+    batch_size: int = 512
+    updates_per_decision: float = 0.0625
+    target_update: int = 100
+    replay_size: int = 200_000
 
 
 def branch_sizes(action: Any) -> tuple[int, ...]:

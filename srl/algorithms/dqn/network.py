@@ -74,11 +74,13 @@ class QNetwork(Network):
 
     def forward(self, observation: Any) -> tuple[Tensor, Tensor]:
         rest, allowed = self.split(observation)
-        values = self.returns.expectation(self.body(rest))
-        if allowed is not None:
-            values = values.masked_fill(~allowed, FORBIDDEN)
+        values = masked(self.returns.expectation(self.body(rest)), allowed)
+        return values, self.best(values)
+
+    def best(self, values: Tensor) -> Tensor:
+        """Return the value of the best choice [B], the mean over the branches, for values [B, n]."""
         best = [part.amax(1) for part in torch.split(values, list(self.nvec), dim=1)]
-        return values, best[0] if len(best) == 1 else torch.stack(best).mean(0)
+        return best[0] if len(best) == 1 else torch.stack(best).mean(0)
 
     def split(self, observation: Any) -> tuple[Any, Tensor | None]:
         """Split off the mask. Return the observation of the body and the allowed choices, [B, n] bool."""
@@ -91,6 +93,11 @@ class QNetwork(Network):
 
 FORBIDDEN = -1e9
 """Value of a masked choice: below all others, and finite, even if all choices are forbidden."""
+
+
+def masked(values: Tensor, allowed: Tensor | None) -> Tensor:
+    """Return values [..., n] with `FORBIDDEN` for the choices that are not `allowed`."""
+    return values if allowed is None else values.masked_fill(~allowed, FORBIDDEN)
 
 
 class DenseBody(nn.Module):

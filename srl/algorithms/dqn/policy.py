@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -13,43 +14,78 @@ from srl.algorithms.training.devices import fetch, move, place, resolve_device
 from srl.api.policy import Decision, Policy
 from srl.base.state import State
 from srl.base.tree import Array, Tree, map_tree
+from srl.networks.memory.recurrent import reset_state
 from srl.networks.parameters import FlatParameters
 
 
 class QPolicy(Policy):
-    """Epsilon-greedy policy of a Q network. The network's parameters include epsilon. With noisy layers, each decision
-    draws new noise; greedy decisions have none."""
+    """Epsilon-greedy policy of a Q network. The network's parameters include epsilon. Lanes at position u explore with
+    the probability epsilon^(1 + spread * u). With noisy layers, each decision draws new noise; greedy decisions have
+    none. A network with a memory adds `state` to the decisions."""
 
-    def __init__(self, network: QNetwork, is_discrete: bool, seed: int, device: str = "cpu") -> None:
+    def __init__(self, network: QNetwork, is_discrete: bool, spread: float, seed: int, device: str = "cpu") -> None:
         self._device = resolve_device(device)
         self._flat = FlatParameters(place(network.eval(), self._device), gradients=False)
         self._network = network
         self._noisy = noisy_layers(network)
         self._is_discrete = is_discrete
+        self._state_size = network.state_size
+        self._spread = spread
         self._epsilon = 1.0
         self._generator = torch.Generator(self._device).manual_seed(seed)
         self._computing = threading.Lock()  # guards the noise and the generator
 
     def act(self, observation: Tree, state: Tree | None, first: Array, *, greedy: bool = False) -> Decision:
+        return self._decide(observation, state, first, greedy, self._epsilon ** (1.0 + self._spread))
+
+    def explore(self, observation: Tree, state: Tree | None, first: Array, position: Array) -> Decision:
+        epsilon = move(np.power(self._epsilon, 1.0 + self._spread * position[:, None]), self._device)
+        return self._decide(observation, state, first, False, epsilon)
+
+    def _decide(
+        self, observation: Tree, state: Tree | None, first: Array, greedy: bool, epsilon: float | Tensor
+    ) -> Decision:
+        """Return decisions. `epsilon`: one number or one per row [B, 1]."""
         with torch.inference_mode(), self._computing:
             inputs = map_tree(lambda array: move(array, self._device), observation)
             allowed = self._network.split(inputs)[1]
-            if greedy or self._epsilon < 1.0:
-                choice = self._best(inputs, greedy)
-            else:
+            is_random = not greedy and self._epsilon >= 1.0
+            memory = None
+            if self._state_size or not is_random:
+                choice, memory = self._best(inputs, state, first, greedy)
+            if is_random:
                 choice = self._random(len(first), allowed)
-            if not greedy and 0.0 < self._epsilon < 1.0:
-                choice = self._explore(choice, self._epsilon, allowed)
+            elif not greedy and self._epsilon > 0.0:
+                choice = self._explore(choice, epsilon, allowed)
             action = choice[:, 0] if self._is_discrete else choice
-        return {"action": fetch(action).numpy()}
+        decision = {"action": fetch(action).numpy()}
+        return decision if memory is None else {**decision, "state": fetch(memory).numpy()}
 
-    def _best(self, inputs: Tree, greedy: bool) -> Tensor:
-        """Return the best choice of each branch, [B, branches]."""
+    def _best(self, inputs: Tree, state: Tree | None, first: Array, greedy: bool) -> tuple[Tensor, Tensor | None]:
+        """Return the best choice of each branch, [B, branches], and the memory after it."""
         for layer in self._noisy:
             layer.silence() if greedy else layer.resample(self._generator)
-        values = self._network(inputs)[0]
+        values, _, memory = self._run(inputs, state, first)
         parts = torch.split(values, list(self._network.nvec), dim=1)
-        return torch.stack([part.max(1).indices for part in parts], dim=1)
+        return torch.stack([part.max(1).indices for part in parts], dim=1), memory
+
+    def _run(self, inputs: Tree, state: Tree | None, first: Array) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return Q values [B, n], the value of the best choices [B] and the memory after them."""
+        if not self._state_size:
+            return *self._network(inputs), None
+        if state is None:
+            memory = torch.zeros(len(first), self._state_size, device=self._device)
+        else:
+            memory = reset_state(move(np.asarray(state), self._device), move(first, self._device))
+        result: tuple[Tensor, Tensor, Tensor] = self._network(inputs, memory)
+        return result
+
+    def value(self, observation: Tree, state: Tree | None, first: Array) -> Array:
+        with torch.inference_mode(), self._computing:
+            for layer in self._noisy:
+                layer.silence()
+            inputs = map_tree(lambda array: move(array, self._device), observation)
+            return fetch(self._run(inputs, state, first)[1]).numpy()
 
     def _random(self, num_rows: int, allowed: Tensor | None) -> Tensor:
         """Draw choices [B, branches] uniformly from those that the mask allows."""

@@ -80,11 +80,7 @@ class DQNTrainer(TransitionTrainer):
 
     def explore(self, progress: float, learning: bool) -> None:
         config: DQNConfig = self.config
-        epsilon = 1.0
-        if learning:
-            passed = min(1.0, progress / config.exploration_fraction) if config.exploration_fraction else 1.0
-            epsilon = config.epsilon + (config.epsilon_final - config.epsilon) * passed
-        self._network.epsilon.data.fill_(epsilon)
+        self._network.epsilon.data.fill_(config.epsilon_at(progress) if learning else 1.0)
 
     def _gradient_steps(self, batch: TransitionBatch, rate: float) -> tuple[dict[str, float], Array]:
         chosen: list[Tensor] = []

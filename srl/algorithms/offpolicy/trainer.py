@@ -33,8 +33,8 @@ class Minibatch(NamedTuple):
 
 
 class TransitionTrainer(Trainer):
-    """Base class. Subclasses build the `learner` and implement `gradient_step`, and `explore` if their policies need
-    to know the progress of the run."""
+    """Base class. Subclasses build the `learner` and implement `gradient_step`, `minibatch` if they do not learn from
+    transitions, and `explore` if their policies need to know the progress of the run."""
 
     learner: ModuleLearner
     observations: NewObservations | None = None
@@ -44,7 +44,7 @@ class TransitionTrainer(Trainer):
         self.counters = np.array([seed, 0], np.int64)  # seed, number of gradient steps; in the learner's `kept` arrays
 
     @abstractmethod
-    def gradient_step(self, batch: Minibatch, learning_rate: float) -> tuple[dict[str, Tensor], Tensor]:
+    def gradient_step(self, batch: Any, learning_rate: float) -> tuple[dict[str, Tensor], Tensor]:
         """Learn from one minibatch. Return metrics as scalar tensors and absolute errors [B] for the priorities."""
 
     def explore(self, progress: float, learning: bool) -> None:
@@ -101,7 +101,7 @@ class TransitionTrainer(Trainer):
         errors = np.empty_like(batch.weight)
         device = self.learner.device
         for k in range(batch.num_steps):
-            own = self._minibatch(batch, k, device)
+            own = self.minibatch(batch, k, device)
             self.counters[1] += 1
             metrics, error = self.gradient_step(own, rate)
             found.append(metrics)
@@ -113,7 +113,9 @@ class TransitionTrainer(Trainer):
             means[name] = float(fetch(values.mean()))
         return means, errors
 
-    def _minibatch(self, batch: TransitionBatch, k: int, device: torch.device) -> Minibatch:
+    def minibatch(self, batch: Any, k: int, device: torch.device) -> Any:
+        """Return the tensors of gradient step `k`, for `gradient_step`. Default: a `Minibatch` of transitions."""
+
         def pick(array: Array) -> Tensor:
             return move(array[k], device)
 

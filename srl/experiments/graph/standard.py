@@ -225,8 +225,9 @@ class _GraphBuilder:
         """Return the stream of samples. Raises ValueError for a batch that does not consist of whole blocks."""
         workers, sizes = self._options.workers, self._sizes
         observation, decision = array_spec(team.observation), own.algorithm.decision_spec(team.observation, team.action)
+        positions = own.algorithm.explores_by_lane()
         if own.frozen is not None:
-            return PushStream(own.policy, BlockSpec(1, sizes.lanes * agents, observation, decision), 1)
+            return PushStream(own.policy, BlockSpec(1, sizes.lanes * agents, observation, decision, positions), 1)
         if self._options.run.data:
             return update_stream(own, team, sizes.batch, workers.trainers)
         horizon, in_workers = own.horizon or sizes.horizon, self._has_replay_workers(own)
@@ -247,7 +248,7 @@ class _GraphBuilder:
             )
         return PushStream(
             own.policy,
-            BlockSpec(horizon, lanes, observation, decision),
+            BlockSpec(horizon, lanes, observation, decision, positions),
             batch_blocks=per_consumer // block,
             max_lag=workers.max_lag,
             consumers=consumers,

@@ -9,13 +9,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from srl.algorithms.a2c import A2CConfig
-from srl.algorithms.dqn.config import DQNConfig, RainbowConfig
+from srl.algorithms.dqn.config import ApeXConfig, DQNConfig, RainbowConfig
 from srl.algorithms.impala import ImpalaConfig
 from srl.algorithms.mappo import IPPOConfig, MAPPOConfig
 from srl.algorithms.offline.config import BCConfig, DAggerConfig, IQLConfig, TD3BCConfig
 from srl.algorithms.ppg import PPGConfig
 from srl.algorithms.ppo.config import PPOConfig
 from srl.algorithms.qmix.config import QMIXConfig, VDNConfig
+from srl.algorithms.r2d2.config import R2D2Config
 from srl.algorithms.sac.config import DDPGConfig, SACConfig, TD3Config
 from srl.api.algorithm import AlgorithmConfig
 from srl.base.errors import nearest
@@ -32,6 +33,8 @@ BUILT_IN: dict[str, type[AlgorithmConfig]] = {
     "mappo": MAPPOConfig,
     "dqn": DQNConfig,
     "rainbow": RainbowConfig,
+    "apex": ApeXConfig,
+    "r2d2": R2D2Config,
     "sac": SACConfig,
     "td3": TD3Config,
     "ddpg": DDPGConfig,
@@ -52,6 +55,8 @@ PURPOSES = {
     "mappo": "several agents that cooperate while each sees little",
     "dqn": "choices and expensive steps: learns Q values from a memory of past steps",
     "rainbow": "dqn with all its extensions: slower updates, fewer steps",
+    "apex": "dqn for many actors, which explore more or less",
+    "r2d2": "as apex, with a memory: for tasks in which a policy must remember what it saw",
     "sac": "real-valued actions and expensive steps: learns from a memory of past steps",
     "td3": "as sac, with a deterministic policy",
     "ddpg": "a simple baseline of td3",

@@ -40,6 +40,8 @@ class Recipe:
     ppo: tuple[Setting, ...] = ()
     """Settings for PPO and its multi-agent variants only; other algorithms need other sizes and learning rates."""
     dqn: tuple[Setting, ...] = ()  # settings for DQN; its extensions have their own defaults
+    apex: tuple[Setting, ...] = ()
+    r2d2: tuple[Setting, ...] = ()
     sac: tuple[Setting, ...] = ()
     td3: tuple[Setting, ...] = ()  # settings for TD3 and DDPG
     qmix: tuple[Setting, ...] = ()  # settings for VDN and QMIX
@@ -56,6 +58,8 @@ class Recipe:
             ("on-policy algorithms", on_policy),
             ("ppo, ippo and mappo", self.ppo),
             ("dqn", self.dqn),
+            ("apex", self.apex),
+            ("r2d2", self.r2d2),
             ("sac", self.sac),
             ("td3 and ddpg", self.td3),
             ("vdn and qmix", self.qmix),

@@ -47,6 +47,8 @@ _MUJOCO = (*_MUJOCO_SIZES, *_updates(10, 8, 6e-4))
 _SMALL_BATCHES = _sizes(16, 128, 2048, "long blocks for late rewards, small batches for frequent updates")
 _PATIENT = (*_SMALL_BATCHES, *_updates(4, 32, 3e-4))
 
+_PAPER = "as in the paper"
+
 
 def _dqn(
     learning_rate: float,
@@ -143,6 +145,13 @@ RECIPES = (
         "Gymnasium's classic control: the defaults, which were tuned on CartPole",
         ("gymnasium.envs.classic_control.*",),
         dqn=_dqn(2.3e-3, 64, 100_000, 1_000, 0.5, 10, (0.16, 0.04)),
+        r2d2=(
+            Setting("algo.chunk", 20, "a few steps show what the observation hides"),
+            Setting("algo.burn_in", 10, "for the same reason"),
+            Setting("algo.period", 10, "each step is in two sequences"),
+            Setting("algo.updates_per_decision", 0.05, "short sequences: gradient steps are cheap"),
+            Setting("algo.gamma", 0.99, "as for the other algorithms"),
+        ),
     ),
     Recipe(
         "lunar-lander",
@@ -230,6 +239,19 @@ RECIPES = (
             Setting("algo.value_clip", 0.1, "as in the published implementation of PPO"),
         ),
         dqn=_dqn(1e-4, 32, 100_000, 20_000, 0.25, 1000, (0.1, 0.01)),
+        apex=(
+            Setting("algo.learning_rate", 6.25e-5, _PAPER),
+            Setting("algo.target_update", 2500, _PAPER),
+            Setting("algo.learning_starts", 50_000, _PAPER),
+        ),
+        r2d2=(
+            Setting("algo.learning_rate", 1e-4, _PAPER),
+            Setting("algo.adam_eps", 1e-3, _PAPER),
+            Setting("algo.target_update", 2500, _PAPER),
+            Setting("algo.batch_size", 64, _PAPER),
+            Setting("algo.memory_size", 512, _PAPER),
+            Setting("algo.learning_starts", 50_000, "random play fills the memory first"),
+        ),
     ),
     Recipe(
         "atari-lean",

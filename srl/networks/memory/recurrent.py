@@ -62,6 +62,13 @@ def reset_state(state: Tensor, first: Tensor) -> Tensor:
     return state.masked_fill(first[:, None], 0.0)
 
 
+def final_state(memory: Memory, features: Tensor, state: Tensor, first: Tensor) -> Tensor:
+    """Return the memory [B, S] after T rows of features [T, B, F] with episode starts `first` [T, B]."""
+    for features_t, first_t in zip(features.unbind(0), first.unbind(0), strict=True):
+        state = memory.step(features_t, reset_state(state, first_t))[1]
+    return state
+
+
 def unroll(network: nn.Module, sequence: Sequence) -> tuple[Tensor, Tensor]:
     """Return parameters [N, n] and values [N] for `sequence.rows`. A custom network is called row by row."""
     if isinstance(network, RecurrentActorCritic):

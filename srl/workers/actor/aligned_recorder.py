@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from srl.api.block import POSITION
 from srl.api.lanes import TimeStep
 from srl.api.streams import Cell, OpenBlock, PushProducer
 from srl.base.meter import Counter, Meter
@@ -25,7 +26,14 @@ class AlignedRecorder:
     in `_last_row`, because the posted block belongs to the trainer and the next one may not have been admitted.
     """
 
-    def __init__(self, producer: PushProducer, team_lanes: list[int], meter: Meter, slot: int = 0) -> None:
+    def __init__(
+        self,
+        producer: PushProducer,
+        team_lanes: list[int],
+        meter: Meter,
+        slot: int = 0,
+        positions: Array | None = None,
+    ) -> None:
         self._producer = producer
         self._track = slot
         self._first_step = 0  # number of row 0 of the current block, counting all rows of this recorder
@@ -39,6 +47,9 @@ class AlignedRecorder:
         self.decided = False  # whether the current row has its decision
         self._last_row = {path: spec.empty(self._spec.lanes) for path, spec in self._spec.arrays()}  # path -> [L, ...]
         self._last_row["version"][...] = -1
+        self._positions = positions  # [L], or None if the layout has no positions
+        if positions is not None:
+            self._last_row[POSITION][...] = positions
         self._actions = action_paths(self._spec)
         self._single_action = self._actions == [ACTION]
         self._memory = memory_paths(self._spec)
@@ -68,6 +79,8 @@ class AlignedRecorder:
         self._enter(opened)
         self.row = self._counted = 0
         self._failed = None
+        if self._positions is not None:
+            self._arrays[POSITION][...] = self._positions
         for path, values in self._last_row.items():
             self._arrays[path][0] = values
         self.decided = int(self._last_row["version"].min()) >= max(0, opened.min_version)

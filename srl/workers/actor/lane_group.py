@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from srl.api.control import OptionValue
 from srl.api.lanes import Lanes, LanesConfig, TimeStep
+from srl.api.policy import Decision
 from srl.api.streams import RequestClient
 from srl.api.worker import RunBroken
 from srl.base.meter import Counter, Meter, Phase
 from srl.base.seeding import derive
 from srl.base.state import State, pack, part, under, unpack
-from srl.base.tree import Tree
+from srl.base.tree import Array, Tree
 from srl.workers.actor.aligned_recorder import AlignedRecorder
 from srl.workers.actor.recorder import Recorder
 
@@ -172,7 +174,10 @@ class LaneGroup:
         block, row, decided = recorder.opened.block, recorder.row, recorder.decided
         begin, end = row + decided, min(row + MAX_ROWS, recorder.horizon)
         observation, first, decision = block.observation[""], block.first, block.decision
-        action, act, step, write = decision["action"], policy.act, self.lanes.step, recorder.write
+        action, step, write = decision["action"], self.lanes.step, recorder.write
+        act: Callable[[Tree, Tree | None, Array], Decision] = policy.act
+        if block.position is not None:
+            act = partial(policy.explore, position=block.position[0])  # constant
         enter, inference, env = self._meter.enter, Phase.INFERENCE, Phase.ENV
         now, deadline = time.monotonic, time.monotonic() + self._slice
         while True:

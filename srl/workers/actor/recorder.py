@@ -59,6 +59,18 @@ class Recorder(Protocol):
         """Continue from a saved state. The producer has already been restored."""
 
 
+def positions_of(actor: int, slot: int, num_slots: int, num_lanes: int) -> Array:
+    """Return the positions [num_lanes] in [0, 1) of the lanes in one slot of an actor's ring. The lanes of an actor are
+    spread evenly, and those of all actors too, however many there are: actors are shifted by the van der Corput
+    sequence (0, 1/2, 1/4, 3/4, 1/8, ...)."""
+    shift, share = 0.0, 0.5
+    while actor:
+        shift += share * (actor & 1)
+        actor, share = actor >> 1, share / 2.0
+    positions: Array = (slot * num_lanes + np.arange(num_lanes) + shift) / (num_slots * num_lanes)
+    return positions.astype(np.float32)
+
+
 def memory_paths(spec: BlockSpec) -> list[tuple[str, str]]:
     """Return the two paths of each array of a policy's memory: after a decision, and before the lane's next one."""
     paths = [path for path, _ in spec.arrays() if path.partition("/")[0] == STATE]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from srl.api.block import Block
+from srl.api.block import POSITION, Block
 from srl.api.lanes import TimeStep
 from srl.api.streams import Cell, OpenBlock, PushProducer
 from srl.base.meter import Counter, Meter
@@ -42,7 +42,14 @@ class UnalignedRecorder:
 
     is_plain = False
 
-    def __init__(self, producer: PushProducer, team_lanes: list[int], meter: Meter, slot: int = 0) -> None:
+    def __init__(
+        self,
+        producer: PushProducer,
+        team_lanes: list[int],
+        meter: Meter,
+        slot: int = 0,
+        positions: Array | None = None,
+    ) -> None:
         self._producer = producer
         self._meter = meter
         self._horizon = producer.memory.spec.horizon
@@ -50,6 +57,9 @@ class UnalignedRecorder:
         self._slices, total = self._teams.slices, self._teams.num_lanes
         self._first_track = slot * total
         self._lanes = [_Lane(producer.scratch_block()) for _ in range(total)]
+        self._positions = positions  # [L], or None if the layout has no positions
+        for number in range(total):
+            self._set_position(number)
         specs = dict(producer.memory.spec.arrays())
         self._actions = {path: specs[path].empty(total) for path in action_paths(producer.memory.spec)}  # [L, ...]
         self._memory = memory_paths(producer.memory.spec)
@@ -114,6 +124,11 @@ class UnalignedRecorder:
         lane.opened, lane.row = opened, 0
         if opened is not None:
             opened.track, opened.first_step = self._first_track + number, lane.first_step
+            self._set_position(number)
+
+    def _set_position(self, number: int) -> None:
+        if self._positions is not None:
+            self._lanes[number].block.arrays[POSITION][...] = self._positions[number]
 
     def _discard(self, lane: _Lane) -> None:
         assert lane.opened is not None

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from srl.api.block import POSITION
 from srl.api.lanes import TimeStep
 from srl.api.streams import Cell, PushProducer
 from srl.base.meter import Counter, Meter
@@ -27,6 +28,8 @@ class UnrecordedLanes:
         self._meter = meter
         self._block = producer.scratch_block()
         self._arrays = self._block.arrays
+        if POSITION in self._arrays:
+            self._arrays[POSITION][...] = 1.0
         self._memory = memory_paths(producer.memory.spec)
         self._actions = action_paths(producer.memory.spec)
         self._decided = False

@@ -22,7 +22,7 @@ from srl.base.state import NotResumableYet, State, part, under
 from srl.streams.request_client import InlineClient
 from srl.workers.actor.aligned_recorder import AlignedRecorder
 from srl.workers.actor.lane_group import ENVIRONMENT, LaneGroup
-from srl.workers.actor.recorder import Recorder
+from srl.workers.actor.recorder import Recorder, positions_of
 from srl.workers.actor.unaligned_recorder import UnalignedRecorder
 from srl.workers.actor.unrecorded import UnrecordedLanes
 from srl.workers.role import Role, assign_teams
@@ -95,10 +95,12 @@ class Actor:
             self._clients.append(self._client(role, producer))
             kind = AlignedRecorder if role.aligned else UnalignedRecorder
             for slot in range(config.ring):
+                place = context.worker_id.index, slot, config.ring, sum(counts)
+                positions = positions_of(*place) if role.samples.spec.positions else None
                 recorders[slot].append(
                     UnrecordedLanes(producer, counts, self._meter)
                     if role.frozen
-                    else kind(producer, counts, self._meter, slot)
+                    else kind(producer, counts, self._meter, slot, positions)
                 )
         environment = config.environment.bind(context)
         self._groups = [
