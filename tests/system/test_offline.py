@@ -110,8 +110,9 @@ def test_real_valued_actions_are_recorded_and_learned(places: Path) -> None:
     ],
 )
 def test_what_cannot_work_is_refused_before_the_start(places: Path, options: dict[str, Any], message: str) -> None:
+    given: dict[str, Any] = {"env": "CartPole-v1", "data": (str(places / "cart-v0"),), "root": places, **options}
     with pytest.raises(ValueError, match=message):
-        srl.train(**{**PLAIN, "env": "CartPole-v1", "data": (str(places / "cart-v0"),), "root": places, **options})
+        srl.train(**{**PLAIN, **given})
 
 
 @pytest.mark.parametrize("expert", ["function", "run"])
