@@ -24,7 +24,7 @@ METAVARS = {
     "resources": "GROUP=... ...", "roles": "PATTERN=POLICY ...", "algo.device": "DEVICE", "algo.network": "FUNCTION",
     "until_return": "RETURN", "until": "GOAL ...", "log_info": "NAME ...", "best": "NAME", "callbacks": "NAME",
     "hosts_timeout": "SECONDS", "hang_timeout": "SECONDS", "headless": "SECONDS",
-    "checkpoint_seconds": "SECONDS",
+    "checkpoint_seconds": "SECONDS", "data": "DATASET ...", "algo.expert": "EXPERT",
 }  # fmt: skip
 """Placeholders for values in the help, where the type alone says little."""
 
