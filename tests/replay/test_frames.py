@@ -58,8 +58,8 @@ def block(films: list[Film], horizon: int, kinds) -> np.ndarray:
     return rows
 
 
-def taken(store: FrameStore | RowStore, places: np.ndarray) -> np.ndarray:
-    target = STACK.empty(len(places))
+def taken(store: FrameStore | RowStore, places: np.ndarray, spec: ArraySpec = STACK) -> np.ndarray:
+    target = spec.empty(len(places))
     store.take(places, target.reshape(len(places), -1).view("uint64"))
     return target
 
@@ -103,6 +103,32 @@ def test_each_step_takes_one_frame(padding):
         store.write(i % num_slots, block(films, horizon, lambda: next(kinds)), (i - 1) % num_slots if i else -1)
     # One frame of zeros; one for each of 4 steps in 10 blocks; up to 4 of the row before the oldest block.
     assert 1 + 40 <= store.num_frames <= 1 + 40 + 4
+
+
+@pytest.mark.parametrize("options", [{}, {"episodic_life": True}])
+def test_atari_games_take_at_most_one_frame_per_step(options):
+    pytest.importorskip("ale_py")
+    from srl.environments.adapters.atari import config_of
+
+    config = config_of("ALE/Breakout-v5", options)
+    assert config is not None
+    lanes, rng = config.build(2), np.random.default_rng(0)
+    spec, horizon, num_slots = ArraySpec((4, 84, 84), "uint8"), 16, 6
+    size = (spec, num_slots, horizon + 1, 2)
+    store, plain = FrameStore("observation", *size, Arena()), RowStore("observation", *size, Arena())
+    (time_step,) = lanes.reset(0)
+    for slot in range(num_slots):
+        rows = spec.empty(horizon + 1, 2)
+        for row in range(horizon + 1):
+            rows[row] = time_step.observation
+            if row < horizon:
+                (time_step,) = lanes.step((rng.integers(0, 4, 2),))
+        for each in (store, plain):
+            each.write(slot, rows, slot - 1)
+    lanes.close()
+    places = np.arange(num_slots * 2 * (horizon + 1))
+    assert np.array_equal(taken(store, places, spec), taken(plain, places, spec))
+    assert store.num_frames <= num_slots * 2 * horizon + 8
 
 
 def test_frames_that_are_free_are_used_again():
