@@ -100,9 +100,10 @@ def test_a_replay_that_cannot_work_is_refused(terminal: Terminal, arguments: tup
 
 
 def test_recurrent_teams_draw_sequences_from_a_replay_worker(tmp_path: Path) -> None:
-    small = {"hidden_sizes": (8,), "memory_size": 4, "chunk": 4, "learning_starts": 16, "batch_size": 4}
+    small: dict[str, Any] = {"hidden_sizes": (8,), "memory_size": 4, "chunk": 4, "learning_starts": 16, "batch_size": 4}
+    small["updates_per_decision"] = 0.5
     options: dict[str, Any] = {"scheduler": "inline", "sinks": (), "lanes": 2, "horizon": 4, "recipe": "none"}
     game = "pettingzoo:srl.testing.probe_environments:two_step"
     run = srl.train(game, algo="qmix", qmix=small, steps=96, replay="host", root=tmp_path, name="run", **options)
     assert run.status.steps >= 96
-    assert "gradient_steps" in rows_of(str(run.path))[-1]
+    assert any("gradient_steps" in row for row in rows_of(str(run.path)))
