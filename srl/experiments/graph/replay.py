@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from srl.api.dataflow import Dataflow, Replay
-from srl.api.experiment import Resources
+from srl.api.experiment import Experiment, Resources
 from srl.base.wire import MAX_BYTES
 from srl.experiments.options.algorithms import title_of
 from srl.experiments.options.sections import CLUSTERS
@@ -17,7 +17,7 @@ from srl.experiments.options.train_options import TrainOptions
 from srl.streams.push import PushStream
 from srl.streams.sample import SampleStream
 from srl.terminal.machine import limits
-from srl.workers.replay.worker import ReplayWorkerConfig
+from srl.workers.replay.worker import REPLAY_MODULE, ReplayWorkerConfig
 
 MIB, GIB = 2**20, 2**30
 
@@ -101,3 +101,9 @@ def _check_sample_stream(flow: Replay, stream: SampleStream, samples: PushStream
             f"{needed / GIB:.1f} GiB, more than a message to a trainer may have ({MAX_BYTES / GIB} GiB): choose a "
             "smaller --horizon or fewer --lanes, so that there are more updates, or --replay inline"
         )
+
+
+def replay_modules(experiment: Experiment) -> tuple[str, ...]:
+    """Return the modules that replay workers need, to be imported before they start."""
+    has_workers = any(isinstance(group.config, ReplayWorkerConfig) for group in experiment.groups)
+    return (REPLAY_MODULE,) if has_workers else ()

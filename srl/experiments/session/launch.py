@@ -20,6 +20,7 @@ from srl.base.seeding import derive
 from srl.callbacks.callback import Callback
 from srl.controller.takeover import ControllerState
 from srl.experiments.graph.preparation import PreparedRun, prepare, probe_for
+from srl.experiments.graph.replay import replay_modules
 from srl.experiments.graph.sizes import with_actors, with_sizes
 from srl.experiments.graph.standard import standard_experiment
 from srl.experiments.options.algorithms import title_of
@@ -44,7 +45,6 @@ from srl.storage.run_directory import RunDirectory
 from srl.storage.run_ownership import Ownership
 from srl.storage.saved_policies import choose_checkpoint
 from srl.storage.service_sinks import check_sinks
-from srl.workers.replay.worker import REPLAY_MODULE, ReplayWorkerConfig
 
 Env = str | Callable[..., Any]
 
@@ -348,11 +348,9 @@ def _prepared_from(
 ) -> PreparedRun:
     """Return the run that a config.json describes, or with other `options` if the user changes those named `given`.
 
-    No recipe is applied, since its values are in the config, and the chosen sizes are kept.
-    """
-    before: TrainOptions = config["options"]
+    No recipe is applied, since its values are in the config, and the chosen sizes are kept."""
+    before, environment = config["options"], config["lanes"]
     options = options or before
-    environment = config["lanes"]
     profile = probe_for(environment, options)
     sized = with_sizes(options, config["sizes"], before, given)
     # The batch depends on a requested number of actors, but not on a chosen one.
@@ -387,8 +385,7 @@ def _session(
     options, environment, why_not = prepared.options, prepared.environment, prepared.profile.why_not_resumable
     experiment = dataclasses.replace(prepared.experiment, name=run.name)
     run.write_config(describe(experiment, options, environment), prepared.own)
-    in_workers = any(isinstance(group.config, ReplayWorkerConfig) for group in experiment.groups)
-    preload = (type(environment).__module__, *([REPLAY_MODULE] if in_workers else []))
+    preload = (type(environment).__module__, *replay_modules(experiment))
     session = Session(
         experiment, run, ownership, options, on_status, began, preload, why_not, site, takeover, callbacks, prepared.own
     )
