@@ -51,7 +51,7 @@ def half(batch: TransitionBatch, rank: int) -> TransitionBatch:
     return replace(batch, **parts, decision={"action": action}, num_decisions=16)
 
 
-@pytest.mark.parametrize("config", [SACConfig, DDPGConfig])
+@pytest.mark.parametrize("config", [pytest.param(SACConfig, marks=pytest.mark.slow), DDPGConfig])
 def test_two_ranks_learn_the_same_and_as_one(tmp_path: Path, config: type[ReplayActorCriticConfig]) -> None:
     own = config(hidden_sizes=(8, 7), batch_size=16, learning_rate=0.01, max_grad_norm=1.0, device="cpu")
     batches = [random_transitions(SEEN, REACH, 2, 16, seed) for seed in range(3)]

@@ -36,6 +36,7 @@ def test_a_resumed_run_ends_where_an_uninterrupted_one_does(
     assert policy.act(np.zeros(4, np.float32)) in (0, 1)
 
 
+@pytest.mark.slow
 def test_r2d2_trains_in_processes_with_policy_workers(tmp_path: Path) -> None:
     run = srl.train(
         "CartPole-v1", algo="r2d2", r2d2=R2D2, recipe="none", lanes=2, horizon=4, steps=400, inference="host",

@@ -9,11 +9,15 @@ from typing import Any
 
 import psutil
 import pytest
-from support.terminals import Terminal
+from support.terminals import Ended, Terminal
 
 import srl
 
 SMALL = ("--recipe", "none", "--algo.hidden-sizes", "16", "--algo.learning-starts", "64", "--algo.batch-size", "16")
+
+
+def call_train(terminal: Terminal, *words: str) -> Ended:
+    return terminal.call("train", *words, "--root", str(terminal.root), "--name", "run")
 
 
 def rows_of(path: str) -> list[dict]:
@@ -24,7 +28,7 @@ def rows_of(path: str) -> list[dict]:
 @pytest.mark.parametrize(("env", "algo"), [("Pendulum-v1", "sac"), ("Pendulum-v1", "td3"), ("CartPole-v1", "dqn")])
 def test_updates_per_decision_are_kept_and_recorded(terminal: Terminal, env: str, algo: str) -> None:
     options = ("--algo", algo, "--steps", "400", "--algo.updates-per-decision", "0.5", "--scheduler", "inline")
-    ended = terminal.train(env, *options, *SMALL).end()
+    ended = call_train(terminal, env, *options, *SMALL)
     assert ended.code == 0, ended.text
     run = str(next(terminal.root.iterdir()))
     rows = rows_of(run)
@@ -78,7 +82,7 @@ def test_a_resumed_run_continues_with_a_saved_replay(tmp_path: Path, saved: bool
 
 
 def test_a_replay_that_does_not_fit_is_refused_with_its_size(terminal: Terminal) -> None:
-    ended = terminal.train("Pendulum-v1", "--algo", "sac", "--algo.replay-size", "1000000000000").end()
+    ended = call_train(terminal, "Pendulum-v1", "--algo", "sac", "--algo.replay-size", "1000000000000")
     assert ended.code == 2
     assert "a replay of 1,000,000,000,000 decisions needs" in ended.err
     assert "--algo.replay-size" in ended.err
@@ -110,6 +114,6 @@ def test_options_of_replay_that_cannot_work_are_refused(tmp_path: Path) -> None:
 def test_an_action_space_that_does_not_fit_is_refused_with_algorithms_that_do(
     terminal: Terminal, env: str, algo: str, other: str
 ) -> None:
-    ended = terminal.train(env, "--algo", algo).end()
+    ended = call_train(terminal, env, "--algo", algo)
     assert ended.code == 2
     assert other in ended.err, ended.err

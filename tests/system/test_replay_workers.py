@@ -36,7 +36,7 @@ def test_updates_per_decision_are_kept_by_replay_workers(terminal: Terminal, alg
     assert steps == sorted(steps)
 
 
-@pytest.mark.parametrize("replay", ["host", "remote"])
+@pytest.mark.parametrize("replay", [pytest.param("host", marks=pytest.mark.slow), "remote"])
 def test_killed_replay_workers_and_trainers_continue(terminal: Terminal, replay: str) -> None:
     options = ("--algo", "sac", "--steps", "1000000", "--algo.updates-per-decision", "0.02", "--max-lag", "1")
     command = terminal.train("Pendulum-v1", *options, "--replay", replay, "--replay-workers", "2", *SMALL)

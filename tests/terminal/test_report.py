@@ -27,7 +27,7 @@ FINISHED = """
  speed         97.7k/s trained
 
  files         runs/CartPole-v1-ppo-1-20260131-235959/
-               config.json, metrics.jsonl, tensorboard/, checkpoints/, logs/
+               config.json, metrics.jsonl, episodes.bin, tensorboard/, checkpoints/, logs/
 
  bottleneck    trainer: 96 % busy, actors wait 20 %
  try           make each update cheaper: --algo.num-minibatches 2
