@@ -216,7 +216,9 @@ def test_a_second_ctrl_c_ends_the_run_at_once(terminal: Terminal, tmp_path: Path
     assert "srl resume" not in ended.out, ended.out
 
 
-@pytest.mark.parametrize("session", [False, True], ids=["same session", "own session"])
+@pytest.mark.parametrize(
+    "session", [pytest.param(False, marks=pytest.mark.slow), True], ids=["same session", "own session"]
+)
 def test_processes_that_a_worker_started_end_with_it(terminal: Terminal, tmp_path: Path, session: bool) -> None:
     (tmp_path / "simulator.py").write_text(
         "import subprocess\n"
