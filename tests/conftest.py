@@ -5,6 +5,7 @@ Torch has one thread in all tests: results are bit-equal, and the other cores be
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import multiprocessing.resource_tracker
 import os
@@ -19,10 +20,18 @@ from support.stages import Stage
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported
 PATIENCE_SECONDS = 30.0
-FORGIVEN_THREADS = ("pytest_timeout", "QueueFeeder", "tqdm_monitor")
+FORGIVEN_THREADS = ("pytest_timeout", "QueueFeeder")
 # What libraries open once and keep; matplotlib also its fonts.
 FORGIVEN_FILES = ("/dev/null", "/dev/urandom", "/usr/", "/lib", "/proc/", "/sys/")
 FAILED = pytest.StashKey[bool]()
+
+
+def pytest_configure() -> None:
+    """Keep tqdm, which Optuna uses, from starting a thread that never ends: tests that fork need a single thread."""
+    with contextlib.suppress(ImportError):
+        from tqdm import tqdm  # type: ignore[import-untyped]
+
+        tqdm.monitor_interval = 0
 
 
 @pytest.hookimpl(wrapper=True)
