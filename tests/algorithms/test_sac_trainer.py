@@ -101,6 +101,28 @@ def test_targets_lag_behind_their_critics_by_tau(name: str) -> None:
     assert np.abs(after["target/critic"] - after["critic/parameters"]).max() > 1e-4
 
 
+@pytest.mark.parametrize("name", ["sac", "sac tanh", "sac fixed", "redq"])
+def test_the_update_by_hand_equals_that_of_autograd(name: str) -> None:
+    (one, observation, action), other = build(name, learning_rate=1e-3), build(name, learning_rate=1e-3)[0]
+    assert isinstance(one, SACTrainer)
+    assert isinstance(other, SACTrainer)
+    assert one.by_hand is not None
+    other.by_hand = None
+    for seed in range(3):
+        batch = transitions(observation, action, seed=seed)
+        results = [trainer.step(batch, 0.0) for trainer in (one, other)]
+        assert results[0].metrics == pytest.approx(results[1].metrics, rel=1e-4, abs=1e-6)
+        np.testing.assert_allclose(results[0].priorities, results[1].priorities, rtol=1e-4, atol=1e-6)
+    expected = other.state()
+    for key, array in one.state().items():
+        np.testing.assert_allclose(array, expected[key], rtol=1e-3, atol=2e-6, err_msg=key)
+
+
+@pytest.mark.parametrize("name", ["sac masked", "sac image", "droq", "sac discrete"])
+def test_other_networks_are_left_to_autograd(name: str) -> None:
+    assert getattr(build(name)[0], "by_hand", None) is None
+
+
 def test_td3_moves_actor_and_targets_only_every_second_step() -> None:
     trainer, observation, action = build("td3")
     before = copied(trainer)

@@ -12,6 +12,7 @@ from srl.algorithms.offpolicy.learner import ModuleLearner
 from srl.algorithms.offpolicy.normalization import NewObservations
 from srl.algorithms.offpolicy.trainer import Minibatch, TransitionTrainer
 from srl.algorithms.sac.config import ReplayActorCriticConfig, SACConfig
+from srl.algorithms.sac.dense_pass import SACPass, supports
 from srl.algorithms.sac.losses import (
     critic_loss,
     policy_loss,
@@ -22,6 +23,7 @@ from srl.algorithms.sac.losses import (
 )
 from srl.algorithms.sac.networks import Critics, Temperature, build_critics, inner_actor
 from srl.api.spaces import Box, Space
+from srl.api.trainer import TrainerGroup
 from srl.base.seeding import derive
 from srl.networks.distributions.action_scaling import finite_scaling
 
@@ -170,6 +172,46 @@ class Sample(NamedTuple):
 
 class SACTrainer(SoftTrainer):
     """SAC for Box actions (Haarnoja et al. 2018, algorithm 1)."""
+
+    def __init__(self, config: SACConfig, observation: Space, action: Space, seed: int) -> None:
+        super().__init__(config, observation, action, seed)
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Build what holds tensors on the learner's device."""
+        self.by_hand: SACPass | None = None
+        if supports(self.network, self.critics):
+            self.by_hand = SACPass(inner_actor(self.network), self.critics, self.target_critics)
+
+    def join(self, group: TrainerGroup) -> None:
+        super().join(group)
+        self._prepare()
+
+    def _noise(self, batch: Minibatch) -> Tensor:
+        return torch.empty_like(batch.action, memory_format=torch.contiguous_format).normal_(generator=self.generator)
+
+    def critic_step(self, batch: Minibatch, learning_rate: float) -> tuple[dict[str, Tensor], Tensor]:
+        if self.by_hand is None:
+            return super().critic_step(batch, learning_rate)
+        noise, members = self._noise(batch), self.target_members()
+        with torch.no_grad():
+            chosen = None if members is None else members.tolist()
+            with_actor = self.num_steps % self.config.policy_delay == 0
+            target = self.by_hand.target(batch, self.current_temperature(), chosen, noise, with_actor)
+            loss, errors = self.by_hand.critic_gradients(batch, target)
+            self.learner.descend(CRITIC, learning_rate, self.config.max_grad_norm)
+            return {"critic_loss": loss, "value": (errors + target).mean()}, errors.abs_().mean(0)
+
+    def actor_step(self, batch: Minibatch, learning_rate: float) -> dict[str, Tensor]:
+        if self.by_hand is None:
+            return super().actor_step(batch, learning_rate)
+        temperature = self.current_temperature()
+        with torch.no_grad():
+            of_lowest = self.config.target_critics is None
+            loss, entropy = self.by_hand.actor_gradients(temperature, self._noise(batch), of_lowest)
+            self.learner.descend(ACTOR, learning_rate, self.config.max_grad_norm)
+        self.learn_temperature(entropy, learning_rate)
+        return {"actor_loss": loss, "entropy": entropy, "temperature": temperature[0]}
 
     def sample(self, observation: Any) -> Sample:
         mean, log_std = self.network(observation)[0].chunk(2, dim=1)
