@@ -112,7 +112,8 @@ def test_the_update_by_hand_equals_that_of_autograd(name: str) -> None:
         batch = transitions(observation, action, seed=seed)
         results = [trainer.step(batch, 0.0) for trainer in (one, other)]
         assert results[0].metrics == pytest.approx(results[1].metrics, rel=1e-4, abs=1e-6)
-        np.testing.assert_allclose(results[0].priorities, results[1].priorities, rtol=1e-4, atol=1e-6)
+        found, wanted = (np.asarray(result.priorities) for result in results)
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-6)
     expected = other.state()
     for key, array in one.state().items():
         np.testing.assert_allclose(array, expected[key], rtol=1e-3, atol=2e-6, err_msg=key)
