@@ -1,7 +1,7 @@
 """Replay on disk: every block is written once, in segments; a manifest lists those that count.
 
-`replay/POLICY/SHARD/` of a run contains manifest.json, segments of blocks, and one file with what is written anew each
-time, such as priorities and counts. Files have sizes and SHA-256 hashes in the manifest, and the manifest has its own.
+`replay/POLICY/SHARD/` of a run contains manifest.json, segments of blocks, and one file that each save replaces, with
+priorities and counts. Files have sizes and SHA-256 hashes in the manifest, and the manifest has its own.
 """
 
 from __future__ import annotations

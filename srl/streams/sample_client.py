@@ -156,7 +156,7 @@ class Client:
         if not isinstance(message, (FillReply, DrawReply)):
             raise ChannelClosed(f"{link.name} sent a {type(message).__name__}, which replay workers do not send")
         if message.tag != self._tag:
-            return  # of a round that was given up
+            return  # the answer to an abandoned request
         if isinstance(message, FillReply):
             self._accept_facts(link, message, arrays)
             return

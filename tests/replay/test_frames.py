@@ -23,7 +23,7 @@ FRAME = (32, 32)
 STACK = ArraySpec((4, *FRAME), "uint8")
 
 
-class Film:
+class FrameSequence:
     """A lane of stacked frames. Episodes start with padding: zeros, or the first frame."""
 
     def __init__(self, rng: np.random.Generator, padding: str = "zero") -> None:
@@ -47,14 +47,14 @@ class Film:
             self.stack = np.concatenate([self.stack[1:], self.frame()[None]])
 
 
-def block(films: list[Film], horizon: int, kinds) -> np.ndarray:
+def block(sequences: list[FrameSequence], horizon: int, kinds) -> np.ndarray:
     """Return rows [T+1, L, 4, 32, 32]; the last row is repeated in the next block."""
-    rows = np.zeros((horizon + 1, len(films), 4, *FRAME), np.uint8)
-    for lane, film in enumerate(films):
+    rows = np.zeros((horizon + 1, len(sequences), 4, *FRAME), np.uint8)
+    for lane, sequence in enumerate(sequences):
         for row in range(horizon + 1):
-            rows[row, lane] = film.stack
+            rows[row, lane] = sequence.stack
             if row < horizon:
-                film.step(kinds())
+                sequence.step(kinds())
     return rows
 
 
@@ -77,9 +77,9 @@ def test_every_row_comes_back_exactly(horizon, lanes, num_slots, padding, shares
     rng = np.random.default_rng(seed)
     size = (STACK, num_slots, horizon + 1, lanes)
     store, plain = FrameStore("observation/image", *size, Arena()), RowStore("observation/image", *size, Arena())
-    films, newest, slot = [Film(rng, padding) for _ in range(lanes)], -1, 0
+    sequences, newest, slot = [FrameSequence(rng, padding) for _ in range(lanes)], -1, 0
     for _ in range(3 * num_slots):
-        rows = block(films, horizon, lambda: rng.choice(["step", "begin", "noise", "same"], p=shares))
+        rows = block(sequences, horizon, lambda: rng.choice(["step", "begin", "noise", "same"], p=shares))
         if newest == slot or rng.random() < 0.1:
             newest = -1  # a block that was lost, or replaced
         store.write(slot, rows, newest)
@@ -98,9 +98,9 @@ def test_every_row_comes_back_exactly(horizon, lanes, num_slots, padding, shares
 def test_each_step_takes_one_frame(padding):
     rng, horizon, num_slots = np.random.default_rng(0), 4, 10
     store = FrameStore("observation/image", STACK, num_slots, horizon + 1, 1, Arena())
-    films, kinds = [Film(rng, padding)], iter(["step", "step", "begin", "step", "step"] * 100)
+    sequences, kinds = [FrameSequence(rng, padding)], iter(["step", "step", "begin", "step", "step"] * 100)
     for i in range(3 * num_slots):
-        store.write(i % num_slots, block(films, horizon, lambda: next(kinds)), (i - 1) % num_slots if i else -1)
+        store.write(i % num_slots, block(sequences, horizon, lambda: next(kinds)), (i - 1) % num_slots if i else -1)
     # One frame of zeros; one for each of 4 steps in 10 blocks; up to 4 of the row before the oldest block.
     assert 1 + 40 <= store.num_frames <= 1 + 40 + 4
 
@@ -138,9 +138,9 @@ def test_frames_that_are_free_are_used_again():
         store.write(i % num_slots, rng.integers(0, 255, (5, 1, 4, *FRAME), np.uint8), -1)
     assert store.num_frames == 1 + num_slots * 5 * 4, "they are no stacks"
     assert store.nbytes >= num_slots * 5 * STACK.nbytes, "the memory that is really used"
-    films = [Film(rng)]
+    sequences = [FrameSequence(rng)]
     for i in range(num_slots):
-        store.write(i, block(films, 4, lambda: "step"), i - 1)
+        store.write(i, block(sequences, 4, lambda: "step"), i - 1)
     assert store.num_frames == 1 + 1 + num_slots * 4
 
 
@@ -169,11 +169,11 @@ def test_a_memory_restacks_frames(unit):
     rng, horizon, lanes = np.random.default_rng(0), 3, 2
     stacked = spec_of(horizon, lanes, {"image": STACK, "step": ArraySpec((), "int64")})
     memory = ReplayMemory(Replay(unit, 8, 36), stacked, 0)
-    films, shown = [Film(rng), Film(rng)], {}
+    sequences, shown = [FrameSequence(rng), FrameSequence(rng)], {}
     for step in range(0, 30, horizon):
         arrays = empty_block(stacked)
         arrays["acting"][...] = True
-        arrays["observation/image"][...] = block(films, horizon, lambda: "step" if rng.random() < 0.8 else "begin")
+        arrays["observation/image"][...] = block(sequences, horizon, lambda: "step" if rng.random() < 0.8 else "begin")
         arrays["observation/step"][...] = np.arange(step, step + horizon + 1)[:, None] + np.array([0, 1000])
         for number, image in zip(
             arrays["observation/step"].ravel(), arrays["observation/image"].reshape(-1, 4, *FRAME), strict=True
@@ -191,7 +191,7 @@ def test_a_memory_restacks_frames(unit):
 
 
 def test_frames_are_recovered_and_saved(tmp_path):
-    rng, horizon, film = np.random.default_rng(0), 3, Film(np.random.default_rng(0))
+    rng, horizon, sequence = np.random.default_rng(0), 3, FrameSequence(np.random.default_rng(0))
     spec, dataflow = spec_of(horizon, 1, STACK), Replay(Transitions(), 8, 12)
     plain, kept = ReplayMemory(dataflow, spec, 0), KeptFile.create("test")
     archive = ReplayArchive(tmp_path, {"policy": kept})
@@ -205,7 +205,7 @@ def test_frames_are_recovered_and_saved(tmp_path):
             assert archive.fill() == []
         memory = ReplayMemory(dataflow, spec, 1, arena=Arena(kept.window(0)))  # of a process that replaces the last one
         assert memory.recovered == (number > 0)
-        arrays["observation"][...] = block([film], horizon, lambda: "step" if rng.random() < 0.8 else "begin")
+        arrays["observation"][...] = block([sequence], horizon, lambda: "step" if rng.random() < 0.8 else "begin")
         for each in (plain, memory):
             each.insert(arrays, "a", horizon * number)
         archive.write()

@@ -126,7 +126,7 @@ def test_no_text_of_a_config_hides_a_name(gadget: Gadget, capsys: pytest.Capture
 def test_the_title_of_an_environment_is_not_loaded(
     gadget: Gadget, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
-    """Other options for the environment of a run make it anew from its name."""
+    """With other options, a run's environment is built from its name."""
     gadget.write_checkpoint()
     run = str(gadget.path)
     assert main(["eval", run, "--env-arg", "sutton_barto_reward=true", "--episodes", "1"]) == 0  # the whole way works

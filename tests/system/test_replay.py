@@ -69,7 +69,7 @@ def test_a_resumed_run_continues_with_a_saved_replay(tmp_path: Path, saved: bool
     algorithm = {"hidden_sizes": (16,), "learning_starts": 200, "batch_size": 16, "updates_per_decision": 0.1}
     options: dict[str, Any] = {"scheduler": "inline", "recipe": "none", "seed": 1, "root": tmp_path, "sinks": ()}
     run = srl.train("Pendulum-v1", algo="sac", sac=algorithm, steps=600, name="run", save_replay=saved, **options)
-    # Another place for inference is another graph: episodes start anew, as in runs in several processes.
+    # Inference in another place changes the graph, so that episodes restart, as in runs with several processes.
     resumed = srl.resume(run.path, steps=800, inference="host")
     assert any("new episodes" in text for text in resumed.status.messages)
     empty = [text for text in resumed.status.messages if "the replay starts empty" in text]
