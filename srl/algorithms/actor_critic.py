@@ -81,10 +81,7 @@ class ActorCriticConfig(NetworkOptions, AlgorithmConfig):
     def check(self, observation: Space, action: Space) -> None:
         check_action_space(action, self)
         check_parts(split_mask(observation, action, self.mask_key)[0], self)
-        if self.device not in ("auto", "cpu"):
-            from srl.algorithms.training.devices import resolve_device
-
-            resolve_device(self.device)
+        check_device(self.device)
         if self.network:  # importing torch in the controller is worth it: the user's code may have mistakes
             from srl.networks.parameters import FlatParameters
 
@@ -158,3 +155,11 @@ def _action_spec(action: Space) -> TreeSpec:
     if isinstance(action, Dict):
         return {name: _action_spec(item) for name, item in sorted(action.items.items())}
     return ArraySpec(action.shape, "float32") if isinstance(action, Box) else array_spec(action)
+
+
+def check_device(device: str) -> None:
+    """Raise ValueError if the device does not exist here. Only devices other than the CPU need torch to be imported."""
+    if device not in ("auto", "cpu"):
+        from srl.algorithms.training.devices import resolve_device
+
+        resolve_device(device)

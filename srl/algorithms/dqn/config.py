@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
+from srl.algorithms.actor_critic import check_device
 from srl.algorithms.offpolicy.config import OffPolicyConfig
 from srl.api.control import OptionValue
 from srl.api.policy import Policy
@@ -73,10 +74,7 @@ class QLearningConfig(OffPolicyConfig):
                 f"Q-learning needs Discrete or MultiDiscrete actions, found {action}; for this space use {others}"
             )
         check_parts(split_mask(observation, action, self.mask_key)[0], self)
-        if self.device not in ("auto", "cpu"):
-            from srl.algorithms.training.devices import resolve_device
-
-            resolve_device(self.device)
+        check_device(self.device)
         if self.network:  # importing torch in the controller is worth it: the user's code may have mistakes
             self.build_network(observation, action, seed=0)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from srl.algorithms.dqn.network import QNetwork
 from srl.algorithms.dqn.noisy import noisy_layers
 from srl.algorithms.training.devices import fetch, move, place, resolve_device
 from srl.api.policy import Decision, Policy
@@ -21,9 +21,10 @@ from srl.networks.parameters import FlatParameters
 class QPolicy(Policy):
     """Epsilon-greedy policy of a Q network. The network's parameters include epsilon. Lanes at position u explore with
     the probability epsilon^(1 + spread * u). With noisy layers, each decision draws new noise; greedy decisions have
-    none. A network with a memory adds `state` to the decisions."""
+    none. A network with a memory adds `state` to the decisions. The network has the attributes of a `QNetwork`.
+    """
 
-    def __init__(self, network: QNetwork, is_discrete: bool, spread: float, seed: int, device: str = "cpu") -> None:
+    def __init__(self, network: Any, is_discrete: bool, spread: float, seed: int, device: str = "cpu") -> None:
         self._device = resolve_device(device)
         self._flat = FlatParameters(place(network.eval(), self._device), gradients=False)
         self._network = network

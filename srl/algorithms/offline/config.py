@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
+from srl.algorithms.actor_critic import check_device
 from srl.algorithms.offpolicy.config import OffPolicyConfig
 from srl.algorithms.sac.config import ReplayActorCriticConfig, TD3Config, is_bounded, unsupported
 from srl.api.dataflow import Replay
@@ -40,10 +41,6 @@ class BCConfig(OffPolicyConfig):
     normalize_observation: bool = True
     """Normalize numeric observations by the mean and standard deviation of the data set."""
 
-    @property
-    def title(self) -> str:
-        return type(self).__name__.removesuffix("Config").lower()
-
     def dataflow(self) -> Replay:
         return replace(super().dataflow(), only_recorded=True)
 
@@ -56,10 +53,7 @@ class BCConfig(OffPolicyConfig):
             raise ValueError(f"{self.title} learns from single decisions and has no memory, found {self.memory!r}")
         if self.network:
             raise ValueError(f"{self.title} builds its own network; remove network={self.network!r}")
-        if self.device not in ("auto", "cpu"):
-            from srl.algorithms.training.devices import resolve_device
-
-            resolve_device(self.device)
+        check_device(self.device)
 
     def decision_spec(self, observation: Space, action: Space) -> dict[str, TreeSpec]:
         return {"action": action_spec(action)}

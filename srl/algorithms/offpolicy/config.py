@@ -75,6 +75,10 @@ class OffPolicyConfig(NetworkOptions, AlgorithmConfig):
             keeps_new=self.normalize_observation,
         )
 
+    @property
+    def title(self) -> str:
+        return type(self).__name__.removesuffix("Config").lower()
+
     def suggested_lanes(self) -> int:
         """Return few copies: parameters are published once per block of each, and should not become old."""
         return 4

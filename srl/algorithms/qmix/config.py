@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, Self, TypeAlias
 
+from srl.algorithms.actor_critic import check_device
 from srl.algorithms.dqn.config import branch_sizes
 from srl.algorithms.offpolicy.config import OffPolicyConfig
 from srl.api.control import OptionValue
@@ -101,10 +102,7 @@ class VDNConfig(OffPolicyConfig):
             )
         options = self if self.state_keys(observation) else self.agent_options()
         check_parts(split_mask(observation, action, self.mask_key)[0], options)
-        if self.device not in ("auto", "cpu"):
-            from srl.algorithms.training.devices import resolve_device
-
-            resolve_device(self.device)
+        check_device(self.device)
         if self.network:  # importing torch in the controller is worth it: the user's code may have mistakes
             self.build_network(observation, action, seed=0)
 
@@ -158,10 +156,10 @@ class VDNConfig(OffPolicyConfig):
         return Sum()
 
     def build_policy(self, observation: Space, action: Space, seed: int) -> Policy:
-        from srl.algorithms.qmix.policy import AgentPolicy
+        from srl.algorithms.dqn.policy import QPolicy
 
         network = self.build_network(observation, action, seed)[0]
-        return AgentPolicy(network, isinstance(action, Discrete), seed, self.device)
+        return QPolicy(network, isinstance(action, Discrete), 0.0, seed, self.device)
 
     def build_trainer(self, observation: Space, action: Space, seed: int) -> Trainer:
         from srl.algorithms.qmix.trainer import JointTrainer

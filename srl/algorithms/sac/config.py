@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from srl.algorithms.actor_critic import check_device
 from srl.algorithms.offpolicy.config import OffPolicyConfig
 from srl.api.policy import Policy
 from srl.api.spaces import Box, Discrete, MultiDiscrete, Space, array_spec, bounds_of
@@ -55,10 +56,6 @@ class ReplayActorCriticConfig(OffPolicyConfig):
             found = self.target_critics
             raise ValueError(f"target_critics must be between 1 and num_critics, {self.num_critics}; found {found}")
 
-    @property
-    def title(self) -> str:
-        return type(self).__name__.removesuffix("Config").lower()
-
     def check(self, observation: Space, action: Space) -> None:
         self.check_action(action)
         check_parts(split_mask(observation, action, self.mask_key)[0], self)
@@ -66,10 +63,7 @@ class ReplayActorCriticConfig(OffPolicyConfig):
             raise ValueError(f"{self.title} learns from single transitions and has no memory, found {self.memory!r}")
         if self.network:
             raise ValueError(f"{self.title} builds its own actor and critics; remove network={self.network!r}")
-        if self.device not in ("auto", "cpu"):
-            from srl.algorithms.training.devices import resolve_device
-
-            resolve_device(self.device)
+        check_device(self.device)
 
     def check_action(self, action: Space) -> None:
         """Raise ValueError unless actions are real numbers between finite bounds."""

@@ -15,7 +15,7 @@ from srl.base.seeding import derive
 from srl.streams.push import PushStream
 from srl.streams.push_consumer import LATE_BLOCK_POLLS
 from srl.streams.sample import SampleStream
-from srl.workers.trainer.batches import LATE_BLOCK_SHARE
+from srl.workers.trainer.batches import LATE_BLOCK_SHARE, set_gauges
 
 if TYPE_CHECKING:
     from srl.replay.memory import Drawn
@@ -133,15 +133,7 @@ class ReplayWorker:
             self._shard.feedback(drawn, feedback.priorities)
 
     def _show(self) -> None:
-        status = self._consumer.status()
-        for counter, value in (
-            *self._shard.gauges().items(),
-            (Counter.QUEUED, round(status.filled * 1000)),
-            (Counter.POSTED, status.posted),
-            (Counter.CONSUMED, status.consumed),
-            (Counter.DROPPED, status.dropped),
-        ):
-            self._meter.set(counter, value)
+        set_gauges(self._meter, self._consumer.status(), self._shard.gauges())
 
     def close(self) -> None:
         self._consumer.close()

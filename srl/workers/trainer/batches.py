@@ -6,7 +6,7 @@ import copy
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -16,6 +16,7 @@ from srl.api.status import StreamStatus
 from srl.api.streams import Batch, PostedBlock, PushConsumer, StreamBatchSource
 from srl.api.trainer import Trajectory
 from srl.api.worker import Context
+from srl.base.meter import Counter, Meter
 from srl.base.state import NotResumable, State, part, under
 from srl.base.tree import Array, from_leaves
 from srl.streams.push import PushStream
@@ -57,6 +58,18 @@ def labels_of(blocks: Sequence[PostedBlock]) -> tuple[str, ...]:
 
 def episodes_of(blocks: Sequence[PostedBlock]) -> dict[str, Episodes]:
     return joined((block.producer, block.episodes) for block in blocks if block.episodes is not None)
+
+
+def set_gauges(meter: Meter, status: StreamStatus, gauges: Mapping[Counter, int]) -> None:
+    """Set the counters of a push stream, and the gauges of the replay that it fills."""
+    for counter, value in (
+        *gauges.items(),
+        (Counter.QUEUED, round(status.filled * 1000)),
+        (Counter.POSTED, status.posted),
+        (Counter.CONSUMED, status.consumed),
+        (Counter.DROPPED, status.dropped),
+    ):
+        meter.set(counter, value)
 
 
 class BatchMemory:

@@ -23,7 +23,7 @@ from srl.base.state import NotResumableYet, State, part, under
 from srl.base.tree import Array
 from srl.streams.push import PushStream
 from srl.streams.sample import SampleStream
-from srl.workers.trainer.batches import BatchMaker, DirectBatches, PrefetchedBatches, TrajectoryMaker
+from srl.workers.trainer.batches import BatchMaker, DirectBatches, PrefetchedBatches, TrajectoryMaker, set_gauges
 from srl.workers.trainer.sampled import SampledBatches
 from srl.workers.trainer.update_reporter import UpdateReporter
 
@@ -336,15 +336,7 @@ class TrainerWorker:
             self._meter.add(Counter.LAG_SUM, int(lags.sum()))
             self._meter.add(Counter.LAG_COUNT, len(lags))
             self._meter.set(Counter.LAG_MAX, max(self._meter.get(Counter.LAG_MAX), int(lags.max())))
-        status = self._batches.status()
-        for counter, value in (
-            *batch.gauges.items(),
-            (Counter.QUEUED, round(status.filled * 1000)),
-            (Counter.POSTED, status.posted),
-            (Counter.CONSUMED, status.consumed),
-            (Counter.DROPPED, status.dropped),
-        ):
-            self._meter.set(counter, value)
+        set_gauges(self._meter, self._batches.status(), batch.gauges)
 
     def state(self) -> State:
         """Return the state that is not in the commit."""
