@@ -48,11 +48,11 @@ class ModuleLearner:
         }
         self.targets = {name: copy.deepcopy(self._modules[name]) for name in self._target_names}
         self.flat_targets = {name: FlatParameters(target, gradients=False) for name, target in self.targets.items()}
-        self._adam = {name: FlatAdam(flat.trainable, self._adam_eps) for name, flat in self.flat.items()}
+        self.adam = {name: FlatAdam(flat.trainable, self._adam_eps) for name, flat in self.flat.items()}
         first = next(iter(self._modules))
         tensors: dict[str, Tensor] = {}
         for name, flat in self.flat.items():
-            own = {**self._adam[name].tensors(), "parameters": flat.values}
+            own = {**self.adam[name].tensors(), "parameters": flat.values}
             tensors |= {key if name == first else f"{name}/{key}": tensor for key, tensor in own.items()}
         tensors |= {f"target/{name}": flat.values for name, flat in self.flat_targets.items()}
         self._tensors = tensors
@@ -81,7 +81,7 @@ class ModuleLearner:
         if max_norm is not None:
             norm = torch.linalg.vector_norm(gradients)
             gradients.mul_((max_norm / (norm + 1e-6)).clamp_(max=1.0))
-        self._adam[name].step(gradients, learning_rate)
+        self.adam[name].step(gradients, learning_rate)
         gradients.zero_()
 
     def check_finite(self) -> None:

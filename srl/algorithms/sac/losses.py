@@ -23,20 +23,6 @@ def squashed_sample(mean: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tenso
     return raw.tanh(), (gaussian - log_slope(raw)).sum(1)
 
 
-def squashed_gradients(
-    action: Tensor, log_std: Tensor, noise: Tensor, by_action: Tensor, by_log_prob: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Return the gradients with respect to mean and log_std of a loss L whose gradients with respect to the results of
-    `squashed_sample` are given:
-
-        dL/du = dL/da (1 - a^2) + dL/dlog p * 2a
-        dL/dmean = dL/du,  dL/dlog_std = dL/du * std * noise - dL/dlog p
-    """
-    by_raw = torch.addcmul(by_action, by_action, action.square(), value=-1.0)
-    by_raw.addcmul_(action, by_log_prob, value=2.0)
-    return by_raw, (by_raw * log_std.exp()).mul_(noise).sub_(by_log_prob)
-
-
 def td_target(reward: Tensor, discount: Tensor, next_value: Tensor) -> Tensor:
     """Return reward + discount * V(s'). The discount is 0 after a termination, but not after a truncation."""
     return torch.addcmul(reward, discount, next_value)

@@ -112,12 +112,6 @@ def bounded_log_std(raw: Tensor) -> Tensor:
     return raw.tanh().mul(0.5 * (high - low)).add(0.5 * (high + low))
 
 
-def bounded_log_std_slope(raw: Tensor) -> Tensor:
-    """Return the derivative of `bounded_log_std`."""
-    low, high = STATE_LOG_STD
-    return (1.0 - raw.tanh().square()).mul_(0.5 * (high - low))
-
-
 def raw_log_std(log_std: float) -> float:
     """Return the number that `bounded_log_std` maps to `log_std`."""
     low, high = STATE_LOG_STD

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor, nn
 
 from srl.algorithms.offpolicy.trainer import Minibatch
@@ -12,6 +11,9 @@ from srl.algorithms.sac.config import TD3Config
 from srl.algorithms.sac.losses import smoothed_action, td_target
 from srl.algorithms.sac.networks import inner_actor
 from srl.algorithms.sac.trainer import ACTOR, ReplayActorCriticTrainer
+
+if TYPE_CHECKING:
+    from srl.algorithms.sac.kernels import Settings
 
 
 class TD3Trainer(ReplayActorCriticTrainer):
@@ -23,12 +25,23 @@ class TD3Trainer(ReplayActorCriticTrainer):
     def explore(self, progress: float, learning: bool) -> None:
         inner_actor(self.network).explore(0.0 if learning else 1.0, self.config.exploration_noise)
 
+    def compiled_settings(self, learning_rate: float) -> Settings:
+        from srl.algorithms.sac.compiled import settings_of
+
+        config = self.config
+        return settings_of(
+            config,
+            learning_rate,
+            num_valued=1 if config.target_critics is None else config.num_critics,
+            smoothing=config.target_noise,
+            smoothing_limit=config.target_noise_clip,
+        )
+
     def critic_target(self, batch: Minibatch) -> Tensor:
         config = self.config
         action = unit_action(self.learner.targets[ACTOR], batch.next_observation)
         if config.target_noise > 0.0:
-            noise = torch.empty_like(action).normal_(generator=self.generator)
-            action = smoothed_action(action, noise, config.target_noise, config.target_noise_clip)
+            action = smoothed_action(action, self.noise_like(action), config.target_noise, config.target_noise_clip)
         values = self.values(self.target_critics, batch.next_observation, action, self.target_members())
         return td_target(batch.reward, batch.discount, values.amin(0))
 

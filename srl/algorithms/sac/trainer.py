@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,7 +12,6 @@ from srl.algorithms.offpolicy.learner import ModuleLearner
 from srl.algorithms.offpolicy.normalization import NewObservations
 from srl.algorithms.offpolicy.trainer import Minibatch, TransitionTrainer
 from srl.algorithms.sac.config import ReplayActorCriticConfig, SACConfig
-from srl.algorithms.sac.dense_pass import SACPass, supports
 from srl.algorithms.sac.losses import (
     critic_loss,
     policy_loss,
@@ -22,10 +21,16 @@ from srl.algorithms.sac.losses import (
     temperature_loss,
 )
 from srl.algorithms.sac.networks import Critics, Temperature, build_critics, inner_actor
+from srl.api.dataflow import TransitionBatch
 from srl.api.spaces import Box, Space
 from srl.api.trainer import TrainerGroup
 from srl.base.seeding import derive
+from srl.base.tree import Array
 from srl.networks.distributions.action_scaling import finite_scaling
+
+if TYPE_CHECKING:
+    from srl.algorithms.sac.compiled import CompiledSteps
+    from srl.algorithms.sac.kernels import Settings
 
 ACTOR, CRITIC, TEMPERATURE = "actor", "critic", "temperature"
 
@@ -47,6 +52,23 @@ class ReplayActorCriticTrainer(TransitionTrainer):
         self.learner = ModuleLearner(modules, targets, config.device, config.adam_eps, kept)
         self.generator = torch.Generator(self.learner.device)
         self.scaling = finite_scaling(action) if isinstance(action, Box) else None
+        self.compiled: CompiledSteps | None = None
+        self._compile()
+
+    def _compile(self) -> None:
+        """Use compiled gradient steps if they support the networks. They implement the losses of a class that defines
+        their settings itself; a subclass may have others."""
+        from srl.algorithms.sac.compiled import CompiledSteps, supports  # imports numba
+
+        if "compiled_settings" in vars(type(self)) and supports(self.network, self.critics, self.learner.device):
+            self.compiled = CompiledSteps(self)
+
+    def compiled_settings(self, learning_rate: float) -> Settings:
+        raise NotImplementedError
+
+    def join(self, group: TrainerGroup) -> None:
+        super().join(group)
+        self._compile()  # the tensors may be others
 
     def other_modules(self) -> dict[str, torch.nn.Module]:
         """Return further networks that learn."""
@@ -69,9 +91,14 @@ class ReplayActorCriticTrainer(TransitionTrainer):
         assert isinstance(target, Critics)
         return target
 
+    def _gradient_steps(self, batch: TransitionBatch, rate: float) -> tuple[dict[str, float], Array]:
+        if self.compiled is None:
+            return super()._gradient_steps(batch, rate)
+        return self.compiled.learn(batch, self.compiled_settings(rate))
+
     def gradient_step(self, batch: Minibatch, learning_rate: float) -> tuple[dict[str, Tensor], Tensor]:
         config, learner = self.config, self.learner
-        self.generator.manual_seed(derive(*self.counters.tolist(), learner.ranks.rank))
+        self.seed_step()
         batch = self.prepare(batch)
         metrics, errors = self.critic_step(batch, learning_rate)
         if self.num_steps % config.policy_delay == 0:
@@ -82,6 +109,13 @@ class ReplayActorCriticTrainer(TransitionTrainer):
         if not self.actor_has_target:
             learner.follow(CRITIC, config.tau)
         return metrics, errors
+
+    def seed_step(self) -> None:
+        """Let the random numbers of this gradient step depend on the seed, its number and the rank only."""
+        self.generator.manual_seed(derive(*self.counters.tolist(), self.learner.ranks.rank))
+
+    def noise_like(self, tensor: Tensor) -> Tensor:
+        return torch.empty_like(tensor, memory_format=torch.contiguous_format).normal_(generator=self.generator)
 
     def prepare(self, batch: Minibatch) -> Minibatch:
         """Convert Box actions [B, ...] to unit actions [B, d]."""
@@ -173,50 +207,22 @@ class Sample(NamedTuple):
 class SACTrainer(SoftTrainer):
     """SAC for Box actions (Haarnoja et al. 2018, algorithm 1)."""
 
-    def __init__(self, config: SACConfig, observation: Space, action: Space, seed: int) -> None:
-        super().__init__(config, observation, action, seed)
-        self._prepare()
+    def compiled_settings(self, learning_rate: float) -> Settings:
+        from srl.algorithms.sac.compiled import settings_of
 
-    def _prepare(self) -> None:
-        """Build what holds tensors on the learner's device."""
-        self.by_hand: SACPass | None = None
-        if supports(self.network, self.critics):
-            self.by_hand = SACPass(inner_actor(self.network), self.critics, self.target_critics)
-
-    def join(self, group: TrainerGroup) -> None:
-        super().join(group)
-        self._prepare()
-
-    def _noise(self, batch: Minibatch) -> Tensor:
-        return torch.empty_like(batch.action, memory_format=torch.contiguous_format).normal_(generator=self.generator)
-
-    def critic_step(self, batch: Minibatch, learning_rate: float) -> tuple[dict[str, Tensor], Tensor]:
-        if self.by_hand is None:
-            return super().critic_step(batch, learning_rate)
-        noise, members = self._noise(batch), self.target_members()
-        with torch.no_grad():
-            chosen = None if members is None else members.tolist()
-            with_actor = self.num_steps % self.config.policy_delay == 0
-            target = self.by_hand.target(batch, self.current_temperature(), chosen, noise, with_actor)
-            loss, errors = self.by_hand.critic_gradients(batch, target)
-            self.learner.descend(CRITIC, learning_rate, self.config.max_grad_norm)
-            return {"critic_loss": loss, "value": (errors + target).mean()}, errors.abs_().mean(0)
-
-    def actor_step(self, batch: Minibatch, learning_rate: float) -> dict[str, Tensor]:
-        if self.by_hand is None:
-            return super().actor_step(batch, learning_rate)
-        temperature = self.current_temperature()
-        with torch.no_grad():
-            of_lowest = self.config.target_critics is None
-            loss, entropy = self.by_hand.actor_gradients(temperature, self._noise(batch), of_lowest)
-            self.learner.descend(ACTOR, learning_rate, self.config.max_grad_norm)
-        self.learn_temperature(entropy, learning_rate)
-        return {"actor_loss": loss, "entropy": entropy, "temperature": temperature[0]}
+        config = self.config
+        return settings_of(
+            config,
+            learning_rate,
+            is_gaussian=True,
+            num_valued=config.num_critics,
+            learn_temperature=config.learn_temperature,
+            target_entropy=self.target_entropy,
+        )
 
     def sample(self, observation: Any) -> Sample:
         mean, log_std = self.network(observation)[0].chunk(2, dim=1)
-        noise = torch.empty_like(mean, memory_format=torch.contiguous_format).normal_(generator=self.generator)
-        return Sample(*squashed_sample(mean, log_std, noise))
+        return Sample(*squashed_sample(mean, log_std, self.noise_like(mean)))
 
     def critic_target(self, batch: Minibatch) -> Tensor:
         after = self.sample(batch.next_observation)
