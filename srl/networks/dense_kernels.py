@@ -7,8 +7,7 @@ parts of a minibatch, and meet at barriers.
 
 from __future__ import annotations
 
-import ctypes
-from typing import Any, TypeAlias, Union
+from typing import Any, NamedTuple, TypeAlias, Union
 
 import numpy as np
 from llvmlite import ir
@@ -22,39 +21,43 @@ Index: TypeAlias = Union[int, np.int64]
 """Callers pass `np.int64(0)`, because numba would compile a function once more for the constant 0."""
 
 BETA1, BETA2 = 0.9, 0.999
+SPINS, SLEEP_MICROSECONDS = 3000, 50  # the spins of a barrier take about 0.1 ms
 compiled = njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
 inlined = njit(inline="always", cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
 """For functions that are called once: a function that is compiled on its own is optimized again with each caller."""
 
 
 @intrinsic
-def _wait_at(typing_context: Any, address: Any) -> Any:
-    """Call `pthread_barrier_wait`, which orders the reads and writes before and after it."""
+def _pause(typing_context: Any, microseconds: Any) -> Any:
+    """Sleep, unless `microseconds` is 0, and order the reads and writes before and after this call."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = ir.IntType(8).as_pointer()
-        kind = ir.FunctionType(ir.IntType(32), [pointer])
-        function = get_or_insert_function(builder.module, kind, "pthread_barrier_wait")  # type: ignore[no-untyped-call]
-        builder.call(function, [builder.inttoptr(arguments[0], pointer)])
+        kind = ir.FunctionType(ir.IntType(32), [ir.IntType(32)])
+        usleep = get_or_insert_function(builder.module, kind, "usleep")  # type: ignore[no-untyped-call]
+        with builder.if_then(builder.icmp_unsigned("!=", arguments[0], arguments[0].type(0))):
+            builder.call(usleep, arguments)
+        builder.fence("seq_cst")
         return context.get_dummy_value()
 
-    return types.void(types.uintp), generate
+    return types.void(types.uint32), generate
 
 
-def new_barrier(num_threads: int) -> Array:
-    """Return the memory of a barrier at which `num_threads` threads meet."""
-    barrier = np.zeros(64, np.uint8)  # pthread_barrier_t has 32 bytes
-    failed = ctypes.CDLL(None).pthread_barrier_init(ctypes.c_void_p(barrier.ctypes.data), None, num_threads)
-    assert failed == 0
-    return barrier
+@compiled
+def meet(barrier: Array, part: int) -> None:
+    """Wait until the threads of all parts are here. `barrier` [parts, 8] int64 has a cache line for each of them.
 
-
-@inlined
-def meet(barrier: Array, num_threads: int) -> None:
-    """Wait until all threads are here. A waiting thread sleeps: one that spins would slow down the others where there
-    are fewer cores than threads."""
-    if num_threads > 1:
-        _wait_at(barrier.ctypes.data)  # type: ignore[call-arg]
+    They are usually here within microseconds. If one does not get a core, the others sleep: threads that spin would
+    slow it down."""
+    if len(barrier) == 1:
+        return
+    _pause(0)  # type: ignore[call-arg]
+    barrier[part, 0] += 1
+    number, turns = barrier[part, 0], 0
+    for other in range(len(barrier)):
+        while barrier[other, 0] < number:
+            turns += 1
+            _pause(0 if turns < SPINS else SLEEP_MICROSECONDS)
+    _pause(0)
 
 
 @inlined
@@ -202,4 +205,52 @@ def adam(
 def move_towards(target: Array, values: Array, tau: float) -> None:
     share = np.float32(tau)
     for i in range(len(values)):
-        target[i] += share * (values[i] - target[i])
+        target[i] = values[i] if tau == 1.0 else target[i] + share * (values[i] - target[i])
+
+
+class Stack(NamedTuple):
+    """A network, or several with the same sizes, and their optimizer. All vectors are flat."""
+
+    values: Array  # [P]
+    target: Array  # [P]; [1] if there is no target network
+    gradients: Array  # [parts, P]
+    exp_avg: Array
+    exp_avg_sq: Array
+    num_steps: Array  # [1]: steps of Adam
+    offsets: Array  # [layers, 2]
+    sizes: Array  # [layers + 1]
+    num_members: int
+
+
+class Team(NamedTuple):
+    """What the threads share to work together."""
+
+    barrier: Array  # [parts, 8]
+    squares: Array  # [parts, 8]: squared norms of parts of a gradient
+
+
+@compiled
+def descend(part: int, team: Team, stack: Stack, rate: float, eps: float, max_norm: float, tau: float) -> None:
+    """Update this thread's part of the parameters, with the sum of all parts' gradients scaled down to `max_norm` (0:
+    no limit), and move the target towards them by a share `tau`."""
+    num_parts, size = stack.gradients.shape
+    low, high = part * size // num_parts, (part + 1) * size // num_parts
+    squares = add_parts(stack.gradients, low, high)
+    scale = 1.0
+    if max_norm > 0.0:
+        team.squares[part, 0] = squares
+        meet(team.barrier, part)
+        total = 0.0
+        for other in range(num_parts):
+            total += team.squares[other, 0]
+        scale = min(1.0, max_norm / (np.sqrt(total) + 1e-6))
+    number = stack.num_steps[0] + 1.0
+    adam(
+        stack.values[low:high], stack.gradients[0, low:high], stack.exp_avg[low:high], stack.exp_avg_sq[low:high],
+        number, rate, eps, scale,
+    )  # fmt: skip
+    if tau > 0.0:
+        move_towards(stack.target[low:high], stack.values[low:high], tau)
+    meet(team.barrier, part)
+    if part == 0:
+        stack.num_steps[0] = number  # read again only after the next barrier

@@ -30,6 +30,7 @@ KINDS: dict[str, tuple[DQNConfig, Space, Space]] = {
     "c51": (DQNConfig(**SMALL, distributional="c51"), SEEN, ARMS),
     "qr": (DQNConfig(**SMALL, distributional="qr", dueling=True), SEEN, BRANCHES),
     "squared": (DQNConfig(**SMALL, huber=False), SEEN, ARMS),
+    "clipped": (DQNConfig(**{**SMALL, "max_grad_norm": 0.1}), SEEN, ARMS),
     "noisy": (DQNConfig(**SMALL, noisy=True), SEEN, ARMS),
     "rainbow": (RainbowConfig(**SMALL), SEEN, ARMS),
     "masked": (DQNConfig(**SMALL), Dict({"seen": SEEN, "action_mask": MultiDiscrete((2,) * 4)}), ARMS),
@@ -97,6 +98,29 @@ def test_the_best_choices_of_branches_are_indices_into_the_row() -> None:
     values = torch.tensor([[0.0, 1.0, 5.0, 4.0, 3.0], [2.0, 1.0, 0.0, 1.0, 7.0]])
     assert best_choices(values, (2, 3)).tolist() == [[1, 2], [0, 4]]
     assert best_choices(values, (5,)).tolist() == [[2], [4]]
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("kind", ["dqn", "plain", "branches", "squared", "masked", "dict", "soft", "clipped"])
+def test_compiled_steps_equal_those_of_torch(kind: str, threads: int) -> None:
+    changes: dict[str, Any] = {"learning_rate": 1e-2, "target_update": 1 if kind == "soft" else 3}
+    (one, observation, action), other = built(kind, update_threads=threads, **changes), built(kind, **changes)[0]
+    assert one.compiled is not None
+    other.compiled = None
+    for seed in range(2):
+        batch = random_transitions(observation, action, num_steps=11, seed=seed)
+        results = [trainer.step(batch, 0.0) for trainer in (one, other)]
+        assert results[0].metrics == pytest.approx(results[1].metrics, rel=1e-4, abs=1e-6)
+        found, wanted = (np.asarray(result.priorities) for result in results)
+        np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-5)
+    expected = other.state()
+    for key, array in one.state().items():
+        np.testing.assert_allclose(array, expected[key], rtol=1e-3, atol=1e-5, err_msg=key)
+
+
+@pytest.mark.parametrize("kind", ["dueling", "c51", "qr", "noisy", "image", "half"])
+def test_other_networks_are_left_to_torch(kind: str) -> None:
+    assert built(kind)[0].compiled is None
 
 
 @pytest.mark.parametrize("kind", ["dqn", "dueling", "branches", "dueling branches", "c51", "qr", "dict"])

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from srl.algorithms.dqn.compiled import CompiledSteps, supports
 from srl.algorithms.dqn.config import DQNConfig
 from srl.algorithms.dqn.network import QNetwork, best_choices
 from srl.algorithms.dqn.noisy import noisy_layers
@@ -73,6 +74,9 @@ class DQNTrainer(TransitionTrainer):
         self._noisy = [*noisy_layers(self._network), *noisy_layers(target)]
         nvec = self._network.nvec
         self._offsets = torch.tensor([sum(nvec[:i]) for i in range(len(nvec))], device=self.learner.device)
+        self.compiled: CompiledSteps | None = None
+        if precision == "float32" and supports(self._network, self.learner.device) and self.learner.ranks.size == 1:
+            self.compiled = CompiledSteps(self.learner, NETWORK, self._network, self.config.update_threads)
 
     def join(self, group: TrainerGroup) -> None:
         super().join(group)
@@ -83,6 +87,11 @@ class DQNTrainer(TransitionTrainer):
         self._network.epsilon.data.fill_(config.epsilon_at(progress) if learning else 1.0)
 
     def _gradient_steps(self, batch: TransitionBatch, rate: float) -> tuple[dict[str, float], Array]:
+        if self.compiled is not None:
+            results = self.compiled.learn(batch, self.config, rate, self.num_steps + 1)
+            self.counters[1] += batch.num_steps
+            means = {"td_error": float(results.errors.mean()), "q_value": float(results.values.mean())}
+            return {**means, "epsilon": float(self._network.epsilon)}, results.errors
         chosen: list[Tensor] = []
         errors: list[Tensor] = []
         start, num_steps = 0, batch.num_steps

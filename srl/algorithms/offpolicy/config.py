@@ -49,6 +49,9 @@ class OffPolicyConfig(NetworkOptions, AlgorithmConfig):
     """Maximum gradient norm; larger gradients are scaled down to it. None: no limit."""
     adam_eps: float = 1e-8
     """Constant added to Adam's denominator."""
+    update_threads: int = 2
+    """Threads of each trainer, between which the rows of a minibatch are divided, for networks of dense layers on the
+    CPU. Results depend on their number only by rounding, and not on the number of cores."""
     device: str = "auto"
     """Device of trainers and policy workers: `auto` (cuda if available, else mps, else cpu), or a torch device
     such as `cpu`, `cuda`, `cuda:1`."""
@@ -56,7 +59,7 @@ class OffPolicyConfig(NetworkOptions, AlgorithmConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_range("gamma", "priority_alpha", "priority_beta")
-        self._check_counts("n_step", "batch_size", "replay_size")
+        self._check_counts("n_step", "batch_size", "replay_size", "update_threads")
         self._check_positive("updates_per_decision", "learning_rate", "max_grad_norm", "adam_eps")
         self._check_positive("observation_clip")
         self._check_not_negative("learning_starts", "learning_rate_final")

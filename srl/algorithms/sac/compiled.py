@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from srl.algorithms.offpolicy.learner import ModuleLearner
+from srl.algorithms.offpolicy.threads import in_threads, new_team, stack_of
 from srl.algorithms.sac.config import ReplayActorCriticConfig
 from srl.algorithms.sac.kernels import (
     ACTOR_LOSS,
@@ -22,7 +21,6 @@ from srl.algorithms.sac.kernels import (
     Results,
     Rows,
     Settings,
-    Stack,
     Work,
     actor_gradients,
     critic_gradients,
@@ -31,7 +29,7 @@ from srl.algorithms.sac.kernels import (
 from srl.algorithms.sac.networks import Actor, Critics, StackedLayers, inner_actor
 from srl.api.dataflow import TransitionBatch
 from srl.base.tree import Array, map_tree
-from srl.networks.dense_kernels import kept_size, new_barrier
+from srl.networks.dense_kernels import kept_size
 
 if TYPE_CHECKING:
     from srl.algorithms.sac.trainer import ReplayActorCriticTrainer
@@ -61,16 +59,6 @@ def settings_of(config: ReplayActorCriticConfig, rate: float, **own: Any) -> Set
     )
 
 
-def in_threads(number: int, call: Callable[[int], object]) -> None:
-    """Call a function with 0 to `number - 1` in as many threads. It must release the GIL to run in parallel."""
-    others = [Thread(target=call, args=(part,), daemon=True) for part in range(1, number)]
-    for thread in others:
-        thread.start()
-    call(0)
-    for thread in others:
-        thread.join()
-
-
 class CompiledSteps:
     """Gradient steps of a trainer: its networks as flat vectors, on which compiled code works, and its memory."""
 
@@ -78,9 +66,10 @@ class CompiledSteps:
         self._trainer, self._learner = trainer, trainer.learner
         self._num_threads: int = trainer.config.update_threads
         self._encoders = inner_actor(trainer.network).encoder, trainer.critics.encoder
-        self._actor = _stack(trainer.learner, ACTOR, inner_actor(trainer.network).layers, self._num_threads)
-        self._critics = _stack(trainer.learner, CRITIC, trainer.critics.layers, self._num_threads)
-        self._temperature = _stack(trainer.learner, TEMPERATURE, None, self._num_threads)
+        actor, critics = inner_actor(trainer.network).layers, trainer.critics.layers
+        self._actor = stack_of(trainer.learner, ACTOR, _pairs(actor), self._num_threads)
+        self._critics = stack_of(trainer.learner, CRITIC, _pairs(critics), self._num_threads)
+        self._temperature = stack_of(trainer.learner, TEMPERATURE, [], self._num_threads)
         self._work: dict[int, Work] = {}  # by the number of rows
 
     def learn(self, batch: TransitionBatch, settings: Settings) -> tuple[dict[str, float], Array]:
@@ -177,11 +166,10 @@ class CompiledSteps:
             inputs = most * (2 * rows.actor.shape[2] + rows.critic.shape[2] + rows.action.shape[2])
             widest = most * int(max(*actor, *critics))
             self._work[total] = Work(
-                new_barrier(threads),
+                new_team(threads),
                 np.empty((threads, kept), np.float32),
                 np.empty((threads, inputs), np.float32),
                 np.empty((threads, 2, widest), np.float32),
-                np.zeros((threads, 8)),
             )
         return self._work[total]
 
@@ -201,27 +189,8 @@ class CompiledSteps:
         return metrics
 
 
-def _stack(learner: ModuleLearner, name: str, layers: StackedLayers | None, num_threads: int) -> Stack:
-    """Return a network as flat vectors; one that is not there, or has no layers, only as its values."""
-    none = np.zeros(1, np.float32)
-    if name not in learner.flat:
-        return Stack(none, none, none[None], none, none, none, np.zeros((0, 2), np.int64), np.zeros(0, np.int64), 0)
-    flat, adam = learner.flat[name], learner.adam[name]
-    start = flat.values.data_ptr()
-    pairs = [] if layers is None else list(zip(layers.weights, layers.biases, strict=True))
-    offsets = np.array([[(part.data_ptr() - start) // 4 for part in pair] for pair in pairs], np.int64).reshape(-1, 2)
-    sizes = [weight.shape[1] for weight, _ in pairs] + [weight.shape[2] for weight, _ in pairs[-1:]]
-    return Stack(
-        flat.trainable.numpy(),
-        learner.flat_targets[name].values.numpy() if name in learner.flat_targets else none,
-        np.zeros((num_threads, len(flat.trainable)), np.float32),
-        adam.exp_avg.numpy(),
-        adam.exp_avg_sq.numpy(),
-        adam.num_steps.numpy().reshape(1),
-        offsets,
-        np.array(sizes, np.int64),
-        len(pairs[0][0]) if pairs else 0,
-    )
+def _pairs(layers: StackedLayers) -> list[tuple[nn.Parameter, nn.Parameter]]:
+    return list(zip(layers.weights, layers.biases, strict=True))
 
 
 def _array(tree: Any) -> Array:

@@ -45,14 +45,11 @@ class ReplayActorCriticConfig(OffPolicyConfig):
     """Normalize the hidden layers of the critics (Ba et al. 2016), for many updates per decision."""
     policy_delay: int = 1
     """Gradient steps of the critics per gradient step of the actor (Fujimoto et al. 2018)."""
-    update_threads: int = 2
-    """Threads of each trainer, between which the rows of a minibatch are divided, for networks of dense layers on the
-    CPU. Results depend on their number only by rounding, and not on the number of cores."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_range("tau", "critic_dropout")
-        self._check_counts("num_critics", "policy_delay", "update_threads")
+        self._check_counts("num_critics", "policy_delay")
         if self.critic_dropout == 1.0:
             raise ValueError("critic_dropout must be less than 1, found 1.0")
         if self.target_critics is not None and not 1 <= self.target_critics <= self.num_critics:

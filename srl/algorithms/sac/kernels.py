@@ -10,16 +10,17 @@ import numpy as np
 
 from srl.base.tree import Array
 from srl.networks.dense_kernels import (
+    Stack,
+    Team,
     adam,
-    add_parts,
     backward,
     compiled,
+    descend,
     forward,
     inlined,
     input_gradient,
     kept_size,
     meet,
-    move_towards,
     outputs_of,
 )
 from srl.networks.options import STATE_LOG_STD
@@ -28,20 +29,6 @@ LOG_STD_MIDDLE, LOG_STD_HALF = 0.5 * sum(STATE_LOG_STD), 0.5 * (STATE_LOG_STD[1]
 HALF_LOG_TWO_PI, LOG_FOUR = 0.5 * math.log(2.0 * math.pi), math.log(4.0)
 CRITIC_LOSS, VALUE, ACTOR_LOSS, ENTROPY, NUM_SUMS = 0, 1, 2, 3, 4
 """Columns of the sums over rows."""
-
-
-class Stack(NamedTuple):
-    """A network, or several with the same sizes. All vectors are flat."""
-
-    values: Array  # [P]
-    target: Array  # [P]; empty if there is no target network
-    gradients: Array  # [parts, P]
-    exp_avg: Array
-    exp_avg_sq: Array
-    num_steps: Array  # [1]: steps of Adam
-    offsets: Array  # [layers, 2]
-    sizes: Array  # [layers + 1]
-    num_members: int
 
 
 class Rows(NamedTuple):
@@ -79,11 +66,10 @@ class Settings(NamedTuple):
 class Work(NamedTuple):
     """Memory of the threads."""
 
-    barrier: Array
+    team: Team
     kept: Array  # [parts, ...]: outputs of layers
     inputs: Array  # [parts, ...]: inputs of networks
     scratch: Array  # [parts, 2, ...]: gradients of layers
-    squares: Array  # [parts, 8]: squared norms of parts of a gradient
 
 
 class Results(NamedTuple):
@@ -104,42 +90,17 @@ def learn(
         with_actor = (first_number + k) % settings.policy_delay == 0
         weight = math.exp(temperature.values[0]) if settings.is_gaussian else 0.0
         critic_gradients(part, k, low, high, with_actor, actor, critics, weight, rows, settings, work, results)
-        meet(work.barrier, num_parts)
-        moves = settings.is_gaussian or with_actor
-        _descend(part, critics, settings, work, settings.tau if moves else 0.0)
+        meet(work.team.barrier, part)
+        tau = settings.tau if settings.is_gaussian or with_actor else 0.0
+        descend(part, work.team, critics, settings.rate, settings.eps, settings.max_norm, tau)
         if with_actor:
             actor_gradients(part, k, low, high, actor, critics, weight, rows, settings, work, results)
-            meet(work.barrier, num_parts)
+            meet(work.team.barrier, part)
             if part == 0 and settings.is_gaussian:
                 results.temperature[k] = weight
                 _adapt_temperature(k, temperature, num_rows, settings, results)
-            _descend(part, actor, settings, work, 0.0 if settings.is_gaussian else settings.tau)
-
-
-@inlined
-def _descend(part: int, stack: Stack, settings: Settings, work: Work, tau: float) -> None:
-    """Update this thread's part of the parameters, and move their target."""
-    num_parts, size = len(work.kept), stack.gradients.shape[1]
-    low, high = part * size // num_parts, (part + 1) * size // num_parts
-    squares = add_parts(stack.gradients, low, high)
-    scale = 1.0
-    if settings.max_norm > 0.0:
-        work.squares[part, 0] = squares
-        meet(work.barrier, num_parts)
-        total = 0.0
-        for other in range(num_parts):
-            total += work.squares[other, 0]
-        scale = min(1.0, settings.max_norm / (math.sqrt(total) + 1e-6))
-    number = stack.num_steps[0] + 1.0
-    adam(
-        stack.values[low:high], stack.gradients[0, low:high], stack.exp_avg[low:high], stack.exp_avg_sq[low:high],
-        number, settings.rate, settings.eps, scale,
-    )  # fmt: skip
-    if tau > 0.0:
-        move_towards(stack.target[low:high], stack.values[low:high], tau)
-    meet(work.barrier, num_parts)
-    if part == 0:
-        stack.num_steps[0] = number  # read again only after the next barrier
+            tau = 0.0 if settings.is_gaussian else settings.tau
+            descend(part, work.team, actor, settings.rate, settings.eps, settings.max_norm, tau)
 
 
 @inlined
