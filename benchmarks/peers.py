@@ -1,9 +1,9 @@
 """Throughput of SRL and other libraries on this machine: alternating runs, medians, ratios.
 
-    python benchmarks/peers.py --peers DIRECTORY --workload cartpole --repeats 3 [--with clean sb3 sf rllib]
+    python benchmarks/peers.py --peers DIRECTORY --workload cartpole --repeats 3 [--with clean sb3 sf rllib sbx torchrl]
 
-DIRECTORY holds the peers' scripts (clean.py, sb3.py, sf.py, rllib.py), each of which prints a line `RESULT {json}` with
-`fps`: decisions consumed by the learner per second, before frame-skip.
+DIRECTORY holds the peers' scripts (clean.py, sb3.py, sf.py, rllib.py, offpolicy_*.py), each of which prints a line
+`RESULT {json}` with `fps`: decisions consumed by the learner per second, before frame-skip.
 """
 
 from __future__ import annotations
@@ -26,7 +26,16 @@ PEERS = {
         "cartpole": "sb3.py cartpole --envs 64 --threads 1",
         "pong": "sb3.py pong --envs 8",
         "halfcheetah": "sb3.py halfcheetah --envs 8 --threads 1",
+        "sac-halfcheetah": "offpolicy_sac.py sb3",
+        "dqn-cartpole": "offpolicy_dqn.py sb3 cartpole",
+        "dqn-pong": "offpolicy_dqn.py sb3 pong",
+        "dqn-pong-bfloat16": "offpolicy_dqn.py sb3 pong",
     },
+    "sbx": {
+        "sac-halfcheetah": "offpolicy_sac.py sbx",
+        "dqn-cartpole": "offpolicy_dqn.py sbx cartpole",
+    },
+    "torchrl": {"sac-halfcheetah": "offpolicy_sac.py torchrl"},
     "sf": {
         "cartpole": "sf.py cartpole --workers 2 --envs 128 --splits 1 --batched 1 --mb 4096",
         "pong": "sf.py pong --workers 2 --envs 8 --splits 2 --mb 256",
@@ -62,7 +71,7 @@ def run_peer(directory: Path, peer: str, workload: str, seconds: float) -> dict[
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peers", type=Path, required=True)
-    parser.add_argument("--workload", choices=["cartpole", "pong", "halfcheetah"], default="cartpole")
+    parser.add_argument("--workload", choices=list(PEERS["sb3"]), default="cartpole")
     parser.add_argument("--with", dest="names", nargs="+", choices=list(PEERS), default=["clean"])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=15.0)

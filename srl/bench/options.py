@@ -11,8 +11,9 @@ class BenchOptions:
     """Workload and sizes of a benchmark."""
 
     workload: str = "cartpole"
-    """Workload: `cartpole`, `pong` or `halfcheetah`, with the networks, batches and epochs of the comparison with other
-    libraries; or any environment, as for `srl train`."""
+    """Workload: `cartpole`, `pong` or `halfcheetah` (PPO), `sac-halfcheetah`, `dqn-cartpole`, `dqn-pong` or
+    `dqn-pong-bfloat16`, with the networks, batches and epochs of the comparison with other libraries; or any
+    environment, as for `srl train`."""
     seconds: float = 30.0
     """Duration of the measurement after the warm-up, in seconds."""
     warmup: float = 5.0

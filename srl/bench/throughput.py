@@ -5,13 +5,16 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from srl.algorithms.dqn.config import DQNConfig
 from srl.algorithms.ppo.config import PPOConfig
+from srl.algorithms.sac.config import SACConfig
+from srl.api.algorithm import AlgorithmConfig
 from srl.api.status import RunStatus
 from srl.bench.options import BenchOptions
 from srl.experiments.options.keywords import make_options
@@ -19,23 +22,47 @@ from srl.experiments.options.train_options import TrainOptions
 from srl.experiments.session.launch import start
 
 ENDLESS = 10**12
+PPO = PPOConfig(epochs=1, num_minibatches=4, learning_rate=2.5e-4)
+STARTS = 1000  # decisions before an off-policy algorithm learns
+NATURE = DQNConfig(
+    learning_rate=1e-4,
+    batch_size=32,
+    double=False,
+    updates_per_decision=0.25,
+    target_update=1000,
+    learning_starts=STARTS,
+    body="nature",
+)
 
 
 @dataclass(frozen=True)
 class Workload:
-    """Settings for a comparison with other libraries: same networks, same batch, one epoch of four minibatches."""
+    """Settings for a comparison with other libraries: same networks, same batch. PPO uses one epoch of four
+    minibatches."""
 
     env: str
     lanes: int
     horizon: int
     batch: int
     actors: int
+    algorithm: AlgorithmConfig = PPO
 
 
 WORKLOADS = {
     "cartpole": Workload("CartPole-v1", lanes=256, horizon=16, batch=4096, actors=1),
     "pong": Workload("PongNoFrameskip-v4", lanes=8, horizon=64, batch=1024, actors=2),
     "halfcheetah": Workload("HalfCheetah-v5", lanes=128, horizon=16, batch=4096, actors=2),
+    "sac-halfcheetah": Workload("HalfCheetah-v5", 4, 4, 16, 1, SACConfig(learning_starts=STARTS)),
+    "dqn-cartpole": Workload(
+        "CartPole-v1",
+        lanes=16,
+        horizon=16,
+        batch=256,
+        actors=1,
+        algorithm=DQNConfig(learning_rate=2.3e-3, double=False, target_update=10, learning_starts=STARTS),
+    ),
+    "dqn-pong": Workload("PongNoFrameskip-v4", 4, 8, 32, 1, NATURE),
+    "dqn-pong-bfloat16": Workload("PongNoFrameskip-v4", 4, 8, 32, 1, replace(NATURE, precision="bfloat16")),
 }
 
 
@@ -67,9 +94,8 @@ def options_for(settings: BenchOptions) -> tuple[str, TrainOptions]:
     horizon = known.horizon
     while lanes * horizon * actors > known.batch and horizon > 1:  # each batch contains a part from every actor
         horizon //= 2
-    ppo = PPOConfig(epochs=1, num_minibatches=4, learning_rate=2.5e-4)
     return known.env, make_options(
-        actors=actors, lanes=lanes, horizon=horizon, batch=known.batch, algorithm=ppo, **shared
+        actors=actors, lanes=lanes, horizon=horizon, batch=known.batch, algorithm=known.algorithm, **shared
     )
 
 

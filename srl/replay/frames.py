@@ -99,7 +99,7 @@ class FrameStore(ArrayStore):
         _take_pairs(self._numbers, self._frames, places, self._stacks(target), ends, self._stacks(target_ends))
 
     def _stacks(self, words: Array) -> Array:
-        return words.view(self._frames.dtype).reshape(len(words), -1, self._frames.shape[1])
+        return words.view(self._frames.dtype).reshape(len(words), self._spec.shape[0], self._frames.shape[1])
 
     def state(self, num_slots: int) -> State:
         table = self._table[:num_slots]

@@ -169,6 +169,7 @@ def test_a_memory_restacks_frames(unit):
     rng, horizon, lanes = np.random.default_rng(0), 3, 2
     stacked = spec_of(horizon, lanes, {"image": STACK, "step": ArraySpec((), "int64")})
     memory = ReplayMemory(Replay(unit, 8, 36), stacked, 0)
+    assert memory.draw(0, 0.0).batch.num_steps == 0  # as during the warm-up
     sequences, shown = [FrameSequence(rng), FrameSequence(rng)], {}
     for step in range(0, 30, horizon):
         arrays = empty_block(stacked)
