@@ -96,7 +96,7 @@ class Bench(BenchOptions):
 @dataclass(frozen=True)
 class Verify(RunCommand):
     """Verify a run or a checkpoint: that its files are undamaged, and who signed them. Exits with code 1 if a file is
-    damaged or, with --key, not signed by that key.
+    damaged or, with --key, not signed by that key. A saved replay has hashes, but no signature.
 
     Every run signs its files with the key of the user who started it. Others can verify them with a copy of that user's
     ~/.srl/signing.pub.
@@ -118,12 +118,25 @@ class Verify(RunCommand):
 
         wanted = read_key(self.key) if self.key is not None else ""
         named = Path(self.run_name)
-        found = verify(named if is_checkpoint(named) else self.find().path)
+        path = named if is_checkpoint(named) else self.find().path
+        found = verify(path)
         print("\n".join(file.describe() for file in found))
+        damaged = any(file.problem for file in found) | _verify_replay(path)
         wrong = [file for file in found if wanted and not file.is_signed_by(wanted)]
         if wrong:
             print(f"{len(wrong)} of {len(found)} are not signed by {self.key}")
-        return 1 if wrong or any(file.problem for file in found) else 0
+        return 1 if wrong or damaged else 0
+
+
+def _verify_replay(run: Path) -> bool:
+    """Print whether the saved replay of a run is undamaged. Return whether it is damaged."""
+    from srl.replay.saved import saved_shards
+    from srl.storage.run_directory import RunDirectory
+
+    problems = {name: shard.problems() for name, shard in saved_shards(RunDirectory(run).replay).items()}
+    for name, found in problems.items():
+        print("\n".join(f"{name}: {problem}" for problem in found or ["undamaged, not signed"]))
+    return any(problems.values())
 
 
 @dataclass(frozen=True)

@@ -89,6 +89,12 @@ class ReplayArchive:
         return problems
 
 
+def saved_shards(root: Path) -> dict[str, SavedShard]:
+    """Return the shards below the `replay` directory of a run, by names such as `replay/default/0`."""
+    found = sorted(path.parent for path in root.glob(f"*/*/{MANIFEST}"))
+    return {str(path.relative_to(root.parent)): SavedShard(path) for path in found}
+
+
 class SavedShard:
     """The saved replay of one worker, in a directory of its own."""
 
@@ -169,6 +175,20 @@ class SavedShard:
         except (OSError, Damaged, ValueError) as error:
             problems.append(f"the saved replay in {self._directory} cannot be used: {error}")
         return problems
+
+    def problems(self) -> list[str]:
+        """Return what is wrong with the files."""
+        try:
+            manifest = self._read()
+        except (OSError, Damaged) as error:
+            return [str(error)]
+        found = []
+        for file in (*manifest.segments, *([manifest.state] if manifest.state else [])):
+            try:
+                self._verified(file)
+            except (OSError, Damaged) as error:
+                found.append(f"{file.name}: {error}")
+        return found
 
     def _load(self, manifest: _Manifest, arrays: dict[str, Array], problems: list[str]) -> None:
         own = _Arrays(arrays)

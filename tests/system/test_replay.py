@@ -12,6 +12,7 @@ import pytest
 from support.terminals import Ended, Terminal
 
 import srl
+from srl.cli.main import main
 
 SMALL = ("--recipe", "none", "--algo.hidden-sizes", "16", "--algo.learning-starts", "64", "--algo.batch-size", "16")
 
@@ -65,10 +66,15 @@ def test_a_killed_trainer_continues_with_its_replay(terminal: Terminal, tmp_path
 
 
 @pytest.mark.parametrize("saved", [True, False])
-def test_a_resumed_run_continues_with_a_saved_replay(tmp_path: Path, saved: bool) -> None:
+def test_a_resumed_run_continues_with_a_saved_replay(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], saved: bool
+) -> None:
     algorithm = {"hidden_sizes": (16,), "learning_starts": 200, "batch_size": 16, "updates_per_decision": 0.1}
     options: dict[str, Any] = {"scheduler": "inline", "recipe": "none", "seed": 1, "root": tmp_path, "sinks": ()}
     run = srl.train("Pendulum-v1", algo="sac", sac=algorithm, steps=600, name="run", save_replay=saved, **options)
+    if saved:
+        assert main(["verify", str(run.path)]) == 0
+        assert "replay/default/0: undamaged, not signed" in capsys.readouterr().out
     # Inference in another place changes the graph, so that episodes restart, as in runs with several processes.
     resumed = srl.resume(run.path, steps=800, inference="host")
     assert any("new episodes" in text for text in resumed.status.messages)
