@@ -41,6 +41,7 @@ def _offsets(array: Array, order: str, pixels: int, in_time: bool, random: np.ra
 def shift_images(images: Array, order: str, offsets: Array) -> None:
     """Shift contiguous images [..., *order] in place: the pixel at (y, x) becomes the one at (y, x) + offset, or the
     nearest one at the border."""
+    assert images.flags.c_contiguous, "arrays of batches are"
     num_leading = images.ndim - len(order)
     sizes = dict(zip(order, images.shape[num_leading:], strict=True))
     frames = math.prod(
@@ -48,8 +49,13 @@ def shift_images(images: Array, order: str, offsets: Array) -> None:
     )
     depth = sizes["C"] if order.endswith("C") else 1
     rows = images.reshape(-1, frames, sizes["H"], sizes["W"] * depth)
-    assert np.shares_memory(rows, images), "images must be contiguous"
     _shift(rows, depth, np.ascontiguousarray(offsets).reshape(-1, 2))
+
+
+@compiled
+def _copy(source: Array, target: Array) -> None:
+    for k in range(len(target)):
+        target[k] = source[k]
 
 
 @compiled
@@ -62,13 +68,12 @@ def _shift(images: Array, depth: int, offsets: Array) -> None:
         begin, end = max(0, -right), min(width, width - right)  # elements whose source is inside
         for frame in range(num_frames):
             image = images[i, frame]
-            before[:, :] = image
+            _copy(image.reshape(-1), before.reshape(-1))
             for y in range(height):
                 source = before[min(max(y + down, 0), height - 1)]
                 target = image[y]
                 for x in range(begin):
                     target[x] = source[x % depth]
-                for x in range(begin, end):
-                    target[x] = source[x + right]
+                _copy(source[begin + right : end + right], target[begin:end])
                 for x in range(end, width):
                     target[x] = source[width - depth + x % depth]
