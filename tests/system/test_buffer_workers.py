@@ -69,7 +69,7 @@ def test_shifts_are_the_same_inside_the_trainer_and_with_a_replay_worker(tmp_pat
 
 
 def test_a_killed_buffer_worker_is_replaced(terminal: Terminal) -> None:
-    options = ("--algo", "dqn", "--steps", "1000000", "--algo.random-shift", "4", "--algo.prioritized", "true")
+    options = ("--algo", "dqn", "--steps", "1000000", "--algo.random-shift", "4", "--algo.prioritized")
     where = ("--replay", "host", "--buffer-workers")
     command = terminal.train(*VARIED, *options, *where, *SMALL)
     status = command.wait_for_steps(64)
