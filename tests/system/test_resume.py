@@ -51,7 +51,7 @@ EVERYTHING = {
 
 REPLAY = {"learning_starts": 20, "batch_size": 4, "updates_per_decision": 0.5, "replay_size": 200}
 PRIORITIZED = {**REPLAY, "prioritized": True, "n_step": 3, "epsilon": 0.1, "epsilon_final": 0.1, "priority_beta": 1.0}
-SHIFTED = {**REPLAY, "random_shift": 4, "body": "lean"}
+SHIFTED = {**REPLAY, "epsilon": 0.1, "epsilon_final": 0.1, "random_shift": 4, "body": "lean"}
 VARIED = f"{varied.__file__}:Varied"
 
 
