@@ -93,7 +93,13 @@ def test_the_images_of_a_sequence_shift_together() -> None:
     shift = RandomShift(2).build(STACK, ACTION)
     flags = np.zeros((3, 6, 8), bool)
     rewards, weight = np.zeros((3, 6, 8), np.float32), np.ones((3, 8), np.float32)
-    parts = {"reward": rewards, "terminated": flags, "truncated": flags, "acting": flags, "first": flags}
+    parts: dict[str, Any] = {
+        "reward": rewards,
+        "terminated": flags,
+        "truncated": flags,
+        "acting": flags,
+        "first": flags,
+    }
     batch = SequenceBatch(coordinates(3, 6, 8), {}, **parts, valid=flags, state=None, weight=weight, num_decisions=0)
     images = shift(batch, np.random.default_rng(1)).observation
     np.testing.assert_array_equal(images, np.broadcast_to(images[:, :1], images.shape))
@@ -105,7 +111,7 @@ def test_only_the_images_of_an_observation_shift() -> None:
     random = np.random.default_rng(2)
     camera = random.integers(0, 255, (2, 8, 9, 9, 3)).astype(np.uint8)
     speed = random.random((2, 8, 2)).astype(np.float32)
-    parts = {"camera": camera, "speed": speed}
+    parts: dict[str, Array] = {"camera": camera, "speed": speed}
     batch = transitions(2, 8, {k: v.copy() for k, v in parts.items()}, {k: v.copy() for k, v in parts.items()})
     changed = RandomShift(4).build(space, ACTION)(batch, np.random.default_rng(0))
     np.testing.assert_array_equal(changed.observation["speed"], speed)

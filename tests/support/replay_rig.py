@@ -83,8 +83,10 @@ class Rig:
             opened.track = self.number
             self.number += 1
             self.producer.post(opened)
-        for worker in (*self.workers, *self.buffers):
+        for worker in self.workers:
             worker.poll()
+        for buffer in self.buffers:
+            buffer.poll()
 
     def batch(self, rank: int = 0) -> Batch:
         found: Batch = until(self.sources[rank].poll, self.play)

@@ -85,7 +85,16 @@ def test_a_killed_buffer_worker_is_replaced(terminal: Terminal) -> None:
 @pytest.mark.parametrize(("graph", "chosen"), [("with_negated", 0), ("with_negated_twice", 1)])
 def test_the_trainer_learns_what_buffer_workers_return(terminal: Terminal, graph: str, chosen: int) -> None:
     """Action 1 pays 1, action 0 pays -1."""
-    options = ("--algo", "dqn", "--steps", "400", "--algo.learning-starts", "64", "--scheduler", "inline")
+    options: tuple[str, ...] = (
+        "--algo",
+        "dqn",
+        "--steps",
+        "400",
+        "--algo.learning-starts",
+        "64",
+        "--scheduler",
+        "inline",
+    )
     options += ("--replay", "host", "--graph", f"{__file__}:{graph}", "--recipe", "none", "--algo.hidden-sizes", "16")
     ended = terminal.train("srl.testing.probe_environments:ChosenReward", *options, "--trust-code").end()
     assert ended.code == 0, ended.text
