@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from srl.callbacks.callback import Callback as Callback
     from srl.environments.registry import lanes_config as lanes_config
     from srl.experiments.graph.customization import rewired as rewired
+    from srl.experiments.graph.customization import with_buffer_workers as with_buffer_workers
     from srl.experiments.options.train_options import TrainOptions as TrainOptions
     from srl.experiments.session.launch import resume as resume
     from srl.experiments.session.launch import train as train
@@ -43,7 +44,7 @@ _NAMES = {
     "srl.api.experiment": "Experiment",
     "srl.callbacks.callback": "Callback",
     "srl.environments.registry": "lanes_config",
-    "srl.experiments.graph.customization": "rewired",
+    "srl.experiments.graph.customization": "rewired with_buffer_workers",
     "srl.experiments.options.train_options": "TrainOptions",
     "srl.experiments.session.launch": "resume train",
     "srl.experiments.session.run": "Run RunFailed",

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeAlias, Union
 
-from srl.base.tree import Array, Tree, leaves, map_tree
+import numpy as np
+
+from srl.api.spaces import Space
+from srl.base.tree import Array, Tree, from_leaves, leaves, map_tree
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,20 @@ class Priorities:
         return self.beta + (self.beta_final - self.beta) * min(1.0, max(0.0, progress))
 
 
+BatchFunction: TypeAlias = Callable[[Any, np.random.Generator], Any]
+"""Change of a drawn batch: takes a `TransitionBatch` or `SequenceBatch`, whose arrays it may change in place, and
+returns one with arrays of the same shapes and types. All randomness comes from the generator."""
+
+
+class BatchTransform(ABC):
+    """Base class of configs, frozen dataclasses of plain data, of a function that changes drawn batches."""
+
+    @abstractmethod
+    def build(self, observation: Space, action: Space) -> BatchFunction:
+        """Return the function. Raises ValueError if the spaces are not supported; it is also called before anything is
+        launched."""
+
+
 @dataclass(frozen=True)
 class Replay:
     """Batches drawn from a memory of past decisions."""
@@ -72,6 +90,7 @@ class Replay:
     warmup: int = 0  # decisions collected before the first gradient step
     updates_per_decision: float = 1.0  # gradient steps per collected decision
     priorities: Priorities | None = None  # None: uniform draws
+    transform: BatchTransform | None = None  # change of drawn batches
     keeps_new: bool = False  # whether batches also carry the new trajectories, for statistics of observations
     only_recorded: bool = False  # whether the memory must hold recorded data, which no actor adds to
 
@@ -132,10 +151,11 @@ class SequenceBatch:
         return len(self.weight)
 
 
+ReplayBatch: TypeAlias = Union[TransitionBatch, SequenceBatch]
 REST = ("num_decisions", "burn_in", "new")  # fields of batches that are not arrays of minibatches
 
 
-def arrays_of(batch: TransitionBatch | SequenceBatch) -> dict[str, Array]:
+def arrays_of(batch: ReplayBatch) -> dict[str, Array]:
     """Return the arrays of minibatches by path, such as `observation/camera`."""
     trees = {one.name: getattr(batch, one.name) for one in fields(batch) if one.name not in REST}
     return dict(leaves({name: tree for name, tree in trees.items() if tree is not None}))
@@ -146,3 +166,38 @@ def first_steps(batch: Any, num_steps: int) -> Any:
     trees = {one.name: getattr(batch, one.name) for one in fields(batch) if one.name not in REST}
     cut = {name: map_tree(lambda array: array[:num_steps], tree) for name, tree in trees.items() if tree is not None}
     return replace(batch, **cut)
+
+
+def batch_of(
+    unit: Transitions | Sequences, arrays: Mapping[str, Array], num_decisions: int = 0, new: Tree | None = None
+) -> ReplayBatch:
+    """Return the batch with these arrays of minibatches, the reverse of `arrays_of`."""
+    trees = from_leaves(arrays)
+    if isinstance(unit, Sequences):
+        return SequenceBatch(**{"state": None, **trees}, num_decisions=num_decisions, burn_in=unit.burn_in, new=new)
+    return TransitionBatch(**trees, num_decisions=num_decisions, new=new)
+
+
+def transformed(function: BatchFunction, batch: ReplayBatch, random: np.random.Generator) -> ReplayBatch:
+    """Apply the function of a `BatchTransform`. The weights stay those of the draw. Raises TypeError if the function
+    returns other arrays than it got."""
+    if batch.num_steps == 0:
+        return batch
+    trees = {one.name: getattr(batch, one.name) for one in fields(batch) if one.name not in REST}
+    own = {name: map_tree(_writeable, tree) for name, tree in trees.items() if tree is not None}
+    given = replace(batch, **own)
+    layout = {path: (array.dtype.name, array.shape) for path, array in arrays_of(given).items()}
+    found = function(given, random)
+    if not isinstance(found, type(batch)):
+        raise TypeError(f"a transform must return a {type(batch).__name__}, found {type(found).__name__}")
+    for path, array in arrays_of(found).items():
+        expected = layout.pop(path, None)
+        if expected != (array.dtype.name, array.shape):
+            raise TypeError(f"a transform returned {path} as {array.dtype.name} {array.shape}, expected {expected}")
+    if layout:
+        raise TypeError(f"a transform returned no {', '.join(layout)}")
+    return replace(found, weight=batch.weight, num_decisions=batch.num_decisions, new=batch.new)
+
+
+def _writeable(array: Array) -> Array:
+    return array if array.flags.writeable else array.copy()

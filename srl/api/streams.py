@@ -298,6 +298,19 @@ class SampleServer(StreamEndpoint, Protocol):
         """Answer a request for minibatches; without arrays if the memory is empty."""
 
 
+@runtime_checkable
+class SampleRelay(StreamEndpoint, Protocol):
+    """The two endpoints of a buffer worker, between two sample streams: it answers trainers with what a replay worker
+    answers, and changes drawn batches on the way. It counts its progress in the worker's meter."""
+
+    @property
+    def num_trainers(self) -> int:
+        """Number of trainers whose requests are passed on."""
+
+    def poll(self) -> bool:
+        """Pass on what trainers and the replay worker have sent. Return whether there was anything."""
+
+
 @dataclass
 class Batch:
     """The data of one update. `data` is valid until the batch is given back."""

@@ -86,6 +86,7 @@ PARTS = {
     "evaluator": "srl.workers.evaluator:EvaluatorConfig",
     "frozen-policy": "srl.experiments.graph.frozen_policy:FrozenPolicyConfig",
     "replay-worker": "srl.workers.replay.worker:ReplayWorkerConfig",
+    "buffer-worker": "srl.workers.replay.buffer:BufferWorkerConfig",
     "role": "srl.workers.role:Role",
     "push-stream": "srl.streams.push:PushStream",
     "request-stream": "srl.streams.request:RequestStream",
@@ -94,6 +95,7 @@ PARTS = {
     "transitions": "srl.api.dataflow:Transitions",
     "sequences": "srl.api.dataflow:Sequences",
     "priorities": "srl.api.dataflow:Priorities",
+    "random-shift": "srl.algorithms.offpolicy.config:RandomShift",
     # Callbacks
     "early-stopping": "srl.callbacks.early_stopping:EarlyStopping",
     "option-schedule": "srl.callbacks.option_schedule:OptionSchedule",

@@ -50,7 +50,7 @@ def diagnose(status: RunStatus, cores: int = 0) -> tuple[str, str]:
     settings = status.settings
     running = [worker for worker in status.workers if worker.state == "running" and worker.busy]
     actors, trainers = _group(running, "actor"), _group(running, "trainer")
-    policies, replay = _group(running, "polic"), _group(running, "replay")
+    policies, replay, buffers = _group(running, "polic"), _group(running, "replay"), _group(running, "buffers")
     if not actors.count or not trainers.count:
         return "", ""
     # Busy cores, as reported by workers or as measured by the system, because torch may use additional threads.
@@ -63,6 +63,8 @@ def diagnose(status: RunStatus, cores: int = 0) -> tuple[str, str]:
         return _all_busy(status, actors, trainers, cores)
     if replay.count and replay.waiting <= 1 - BUSY and replay.waiting < trainers.waiting:
         return _replay_bound(replay, min(free, spare))
+    if buffers.count and buffers.waiting <= 1 - BUSY and buffers.waiting < trainers.waiting:
+        return _buffer_bound(buffers, min(free, spare))
     if policies.count and policies.waiting <= 1 - BUSY and policies.waiting < trainers.waiting:
         return _policy_bound(policies, min(free, spare), settings)
     if trainers.waiting <= 1 - BUSY and trainers.waiting <= actors.waiting:
@@ -142,6 +144,13 @@ def _replay_bound(replay: _Group, free: float) -> tuple[str, str]:
     if free >= 0.75:
         return what, f"use another core: --replay-workers {replay.count + 1}"
     return what, "draw inside the trainers, without copies between processes: --replay inline"
+
+
+def _buffer_bound(buffers: _Group, free: float) -> tuple[str, str]:
+    what = f"buffer worker: {_percent(buffers.work)} busy, trainers wait for its batches"
+    if free >= 2 * 0.75:  # each buffer worker has its replay worker
+        return what, f"use other cores: --replay-workers {buffers.count + 1}"
+    return what, "change batches inside the trainers, without copies between processes: leave out --buffer-workers"
 
 
 def _alternation(actors: _Group, trainers: _Group, spare: int) -> tuple[str, str]:

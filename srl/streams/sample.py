@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from srl.api.block import STATE, STEP_ARRAYS, BlockSpec
-from srl.api.dataflow import Sequences, Transitions
+from srl.api.dataflow import BatchFunction, Sequences, Transitions
 from srl.api.streams import StreamEnd
 from srl.api.worker import Context
-from srl.base.tree import ArraySpec
+from srl.base.tree import Array, ArraySpec
 from srl.streams.sample_client import Client
+from srl.streams.sample_relay import Relay
 from srl.streams.sample_server import Server
 
 OBSERVATION, NEXT_OBSERVATION, DECISION, WEIGHT = "observation", "next_observation", "decision", "weight"
@@ -20,14 +21,15 @@ FLAG = ArraySpec((), "bool")
 
 @dataclass(frozen=True)
 class SampleStream:
-    """A stream between the trainers of a policy and its replay workers. Both endpoints are built from this
-    description. Arrays are sent by value."""
+    """A stream between the trainers of a policy and its replay workers, or buffer workers between them. Both endpoints
+    are built from this description. Arrays are sent by value."""
 
     name: str
     spec: BlockSpec
     unit: Transitions | Sequences
     shards: int = 1  # replay workers, each with its share of the blocks
     remote: bool = False  # whether to reach replay workers over TCP, as if they were on another host
+    is_transformed: bool = False  # whether buffer workers have applied the transform of the dataflow
 
     def __post_init__(self) -> None:
         if self.shards < 1:
@@ -47,6 +49,11 @@ class SampleStream:
     def server(self, context: Context) -> Server:
         return Server(self, context)
 
+    def relay(self, context: Context, replay: SampleStream, change: BatchFunction) -> Relay:
+        """Return the endpoints of a buffer worker: the server of this stream, and a client of the stream `replay`.
+        `change` is the function of a `BatchTransform`."""
+        return Relay(self, replay, context, change)
+
     def leading(self, path: str, num_steps: int, count: int) -> tuple[int, ...]:
         """Return the leading axes of an array of minibatches with `count` units each."""
         unit = self.unit
@@ -63,6 +70,11 @@ class SampleStream:
         if root in (OBSERVATION, DECISION, STATE):
             return self._blocks.get(path)
         return {"discount": NUMBER, WEIGHT: NUMBER, "valid": FLAG, **STEP_ARRAYS}.get(path)
+
+    def fits(self, path: str, array: Array, leading: tuple[int, ...]) -> bool:
+        """Return whether an array of minibatches has the type and shape of its kind, after these `leading` axes."""
+        kind = self.kind(path)
+        return kind is not None and array.shape == (*leading, *kind.shape) and array.dtype.name == kind.dtype
 
     @property
     def _blocks(self) -> dict[str, ArraySpec]:

@@ -176,8 +176,8 @@ class Client:
         link.new = dict(zip(message.paths, arrays[1:], strict=True))
 
     def _check(self, link: _ShardLink, path: str, array: Array, leading: tuple[int, ...]) -> None:
-        kind = self._stream.kind(path)
-        if kind is None or array.shape != (*leading, *kind.shape) or array.dtype.name != kind.dtype:
+        if not self._stream.fits(path, array, leading):
+            kind = self._stream.kind(path)
             raise ChannelClosed(f"{link.name} sent {path} as {array.dtype}{array.shape}, expected {leading} x {kind}")
 
     def feedback(self, sampled: Sampled, priorities: Sequence[Array]) -> None:

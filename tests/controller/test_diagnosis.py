@@ -82,6 +82,22 @@ def run(*workers: WorkerStatus, max_lag: int = 1, filled: float = 0.0, settings:
             "draw inside the trainers, without copies between processes: --replay inline",
         ),
         (
+            run(
+                worker("replay/0"), worker("buffers/0", other=0.9), worker("trainers/0", update=0.3), worker("actors/0")
+            ),
+            8,
+            "buffer worker: 90 % busy, trainers wait for its batches",
+            "use other cores: --replay-workers 2",
+        ),
+        (
+            run(
+                worker("replay/0"), worker("buffers/0", other=0.9), worker("trainers/0", update=0.3), worker("actors/0")
+            ),
+            4,
+            "buffer worker: 90 % busy, trainers wait for its batches",
+            "change batches inside the trainers, without copies between processes: leave out --buffer-workers",
+        ),
+        (
             run(worker("actors/0", env=0.2), worker("policies/0", inference=0.9), worker("trainers/0", update=0.2)),
             8,
             "policy worker: 90 % busy, actors wait for its answers",

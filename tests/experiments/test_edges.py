@@ -6,8 +6,10 @@ import dataclasses
 from typing import Any
 
 import pytest
-from support import PURSUIT
+from support import PURSUIT, varied
 
+import srl
+from srl.algorithms.offpolicy.config import RandomShift
 from srl.api.experiment import Edge, Experiment
 from srl.cli.main import main
 from srl.experiments.graph.preparation import prepare
@@ -73,6 +75,26 @@ def test_replay_workers_are_between_actors_and_trainers(replay: str, where: str)
     }
     lines = [line.split() for line in graph_table(graph).plain.splitlines()]
     assert ["trainers", "×2", "batches", "of", "policy", "──▶", "replay", "×2"] in [line[:8] for line in lines]
+
+
+def test_buffer_workers_are_between_replay_workers_and_trainers() -> None:
+    image = {"observation": "camera"}
+    options: dict[str, Any] = {"algo": "dqn", "dqn": {"random_shift": 4}, "replay": "host", "env_args": image}
+    options |= {"replay_workers": 2, "inference": "inline"}
+    graph = experiment(f"{varied.__file__}:Varied", buffer_workers=True, **options)
+    assert {edge for edge in graph.edges() if edge.kind == "sample"} == {
+        Edge("trainers", "buffers", "policy+buffers", "sample", "host"),
+        Edge("buffers", "replay", "policy", "sample", "host"),
+    }
+    (buffers,) = [group for group in graph.groups if group.name == "buffers"]
+    assert (buffers.count, buffers.scalable, buffers.restart.together) == (2, False, False)
+    (trainers,) = [group.config for group in graph.groups if isinstance(group.config, TrainerWorkerConfig)]
+    assert trainers.replay is not None
+    assert trainers.replay.is_transformed  # and not once more in the trainer
+    own = srl.with_buffer_workers(experiment(f"{varied.__file__}:Varied", **options), "own", RandomShift(2))
+    (trainers,) = [group.config for group in own.groups if isinstance(group.config, TrainerWorkerConfig)]
+    assert trainers.replay is not None
+    assert (trainers.replay.name, trainers.replay.is_transformed) == ("policy+own", False)
 
 
 def test_every_policy_has_its_own_edges() -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+
+from srl.base.seeding import generator_state, restore_generator
+from srl.base.tree import Array
 
 OBSERVATIONS = {
     "vector": spaces.Box(-1.0, 1.0, (3,), np.float32),
@@ -59,6 +63,13 @@ class Varied(gymnasium.Env[Any, Any]):
         assert self.action_space.contains(action), f"{action!r} is not in {self.action_space}"
         self.t += 1
         return self._look(), 1.0, self.t == 10, False, {}
+
+    def save_state(self) -> dict[str, Array]:
+        return {"t": np.array(self.t), "random": generator_state(self.np_random)}
+
+    def restore_state(self, state: Mapping[str, Array]) -> None:
+        self.t = int(state["t"])
+        restore_generator(self.np_random, state["random"])
 
     def _look(self) -> Any:
         self.observation_space.seed(int(self.np_random.integers(2**31)))

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support import varied
 from support.counting import CountingConfig
 from support.terminals import Terminal, wait_for
 from support.trained_runs import latest_checkpoint
@@ -50,6 +51,8 @@ EVERYTHING = {
 
 REPLAY = {"learning_starts": 20, "batch_size": 4, "updates_per_decision": 0.5, "replay_size": 200}
 PRIORITIZED = {**REPLAY, "prioritized": True, "n_step": 3, "epsilon": 0.1, "epsilon_final": 0.1, "priority_beta": 1.0}
+SHIFTED = {**REPLAY, "epsilon": 0.1, "epsilon_final": 0.1, "random_shift": 4, "body": "lean"}
+VARIED = f"{varied.__file__}:Varied"
 
 
 @pytest.mark.parametrize(
@@ -70,6 +73,8 @@ PRIORITIZED = {**REPLAY, "prioritized": True, "n_step": 3, "epsilon": 0.1, "epsi
         # Replay is part of the exact state, with its priorities and random generator.
         ("Pendulum-v1", 1, {"algo": "sac", "sac": REPLAY}),
         ("CartPole-v1", 1, {"algo": "dqn", "dqn": PRIORITIZED, "save_replay": True}),
+        # Random shifts of images depend on the number of the update.
+        (VARIED, 1, {"algo": "dqn", "dqn": SHIFTED, "env_args": {"observation": "camera"}}),
         # Memory, normalizers and PopArt at once; then each algorithm that keeps something of its own.
         ("CartPole-v1", 1, {"algo": "ppo", "ppo": EVERYTHING}),
         pytest.param(

@@ -3,88 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter as Multiset
-from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
 import pytest
-from support.stages import SPEC, Stage
-from support.waiting import until
+from support.replay_rig import DECISIONS, Rig
+from support.stages import Stage
 
 from srl.api.control import Notice
 from srl.api.dataflow import Priorities, Replay, Sequences, Transitions, arrays_of
-from srl.api.streams import Batch, Inserted, PostedBlock
+from srl.api.streams import Inserted, PostedBlock
 from srl.api.transport import Channel
 from srl.base.meter import Counter
 from srl.streams.messages import AttachSampler, Draw, DrawReply, Fill, FillReply, SampleMessage
-from srl.streams.push import PushStream
-from srl.streams.sample import SampleStream
-from srl.workers.replay.worker import ReplayWorker, ReplayWorkerConfig
 from srl.workers.trainer.replayed import ReplayMaker
-from srl.workers.trainer.sampled import SampledBatches
 
-DECISIONS = SPEC.horizon * SPEC.lanes  # in a block
 FLOW = Replay(Transitions(), batch=8, capacity=1000)
-
-
-class Rig:
-    """One producer of numbered blocks, replay workers and the sources of trainers, all in one thread."""
-
-    def __init__(self, stage: Stage, flow: Replay, shards: int = 1, ranks: int = 1, max_lag: int | None = None) -> None:
-        self.stage, self.flow, self.ranks = stage, flow, ranks
-        self.samples = PushStream("policy", SPEC, 1, max_lag=max_lag, consumers=shards, remote=stage.remote)
-        self.replay = SampleStream("policy", SPEC, flow.unit, shards, stage.remote)
-        self.config = ReplayWorkerConfig("policy", flow, self.samples, self.replay, seed=3)
-        self.published = self.number = 0
-        self._stack = stage._stack.enter_context(ExitStack())
-        self.workers = [self.worker(index) for index in range(shards)]
-        self.sources = [self.source(rank) for rank in range(ranks)]
-        self.producer = stage.producer(self.samples, num_open=2)
-
-    def worker(self, index: int, incarnation: int = 0, keeps: bool = True) -> ReplayWorker:
-        """Return a new worker; unless it `keeps` the memory of an earlier one, as if it were on another host."""
-        context = self.stage.world.context("replay", index, incarnation)
-        context.replays = context.replays if keeps else {}
-        worker = self.config.build(context)
-        self._stack.callback(worker.close)
-        return worker
-
-    def source(self, rank: int, incarnation: int = 0, version: int = 0) -> SampledBatches:
-        context = self.stage.world.context("trainers", rank, incarnation)
-        ranks = self.ranks
-        source = SampledBatches(self.flow, self.replay, context, ranks, 100.0, version, lambda: self.published)
-        self._stack.callback(source.close)
-        return source
-
-    def play(self) -> None:
-        """Produce what is admitted: each reward is the number of its block."""
-        self.producer.poll()
-        while (opened := self.producer.open()) is not None:
-            for path, array in opened.block.arrays.items():
-                array[...] = self.number if path == "reward" else 0
-            opened.block.arrays["acting"][...] = True
-            opened.block.arrays["version"][...] = opened.min_version
-            opened.track = self.number
-            self.number += 1
-            self.producer.post(opened)
-        for worker in self.workers:
-            worker.poll()
-
-    def batch(self, rank: int = 0) -> Batch:
-        found: Batch = until(self.sources[rank].poll, self.play)
-        return found
-
-    def learn(self, rank: int = 0, priorities: float | None = None) -> Batch:
-        """Use a batch, give it back and publish."""
-        batch = self.batch(rank)
-        if priorities is not None:
-            batch.priorities = np.full_like(batch.data.weight, priorities)
-        self.published = max(self.published, batch.update + 1)
-        self.sources[rank].give_back(batch)
-        return batch
-
-    def size(self, index: int = 0) -> int:
-        return self.workers[index]._shard._memory.size
 
 
 @pytest.mark.parametrize("max_lag", [0, 1, None])

@@ -8,8 +8,39 @@ from typing import Self
 from srl.algorithms.actor_critic import Schedule
 from srl.api.algorithm import AlgorithmConfig
 from srl.api.control import OptionValue
-from srl.api.dataflow import Priorities, Replay, Transitions
+from srl.api.dataflow import BatchFunction, BatchTransform, Priorities, Replay, Transitions
+from srl.api.spaces import Box, Space
 from srl.networks.options import NetworkOptions
+from srl.networks.spaces.boxes import is_image, layout_of, space_leaves
+
+
+@dataclass(frozen=True)
+class RandomShift(BatchTransform):
+    """Shift of each image of a batch by up to `pixels` in both directions (Kostrikov et al. 2021, DrQ): the image is
+    padded by repeating its border, and cut to its size at a random place. The frames of a stack shift together, and so
+    do the images of a sequence; an observation and the next one shift independently."""
+
+    pixels: int
+
+    def build(self, observation: Space, action: Space) -> BatchFunction:
+        images = [
+            (path, layout_of(box)) for path, box in space_leaves(observation) if isinstance(box, Box) and is_image(box)
+        ]
+        if not images:
+            raise ValueError(
+                f"random_shift needs image observations, found {observation}; an image is a Box of bytes [C, H, W] or "
+                "[H, W, C]"
+            )
+        for path, layout in images:
+            if self.pixels >= min(layout.sides):
+                place = f"observation {path!r}" if path else "the observation"
+                raise ValueError(
+                    f"random_shift must be less than the sides of images, found {self.pixels} for {place} with "
+                    f"{layout.sides[0]} x {layout.sides[1]} pixels"
+                )
+        from srl.algorithms.offpolicy.random_shift import shifting  # imports numba
+
+        return shifting({path: layout.order for path, layout in images}, self.pixels)
 
 
 @dataclass(frozen=True)
@@ -34,6 +65,9 @@ class OffPolicyConfig(NetworkOptions, AlgorithmConfig):
     """Exponent of the priorities: 0 draws uniformly."""
     priority_beta: float = 0.4
     """Exponent of the importance weights at the start of the run; it grows to 1."""
+    random_shift: int = 0
+    """Pixels by which image observations are shifted at random, at most, when they are drawn from the replay
+    (Kostrikov et al. 2021, who use 4). 0: they are not."""
     normalize_observation: bool = False
     """Normalize numeric observations to mean 0 and standard deviation 1, using running statistics of all decisions, as
     the on-policy algorithms do. Replay stores raw observations, so that old ones are normalized by the same numbers."""
@@ -62,7 +96,7 @@ class OffPolicyConfig(NetworkOptions, AlgorithmConfig):
         self._check_counts("n_step", "batch_size", "replay_size", "update_threads")
         self._check_positive("updates_per_decision", "learning_rate", "max_grad_norm", "adam_eps")
         self._check_positive("observation_clip")
-        self._check_not_negative("learning_starts", "learning_rate_final")
+        self._check_not_negative("learning_starts", "learning_rate_final", "random_shift")
         if self.replay_size < self.batch_size:
             raise ValueError(f"replay_size must be at least batch_size, {self.batch_size}; found {self.replay_size}")
 
@@ -75,6 +109,7 @@ class OffPolicyConfig(NetworkOptions, AlgorithmConfig):
             self.learning_starts,
             self.updates_per_decision,
             priorities,
+            RandomShift(self.random_shift) if self.random_shift else None,
             keeps_new=self.normalize_observation,
         )
 

@@ -8,9 +8,11 @@ from typing import Any, TypeAlias
 from srl.api.experiment import Experiment, WorkerGroup
 from srl.api.worker import WorkerConfig
 from srl.base.object_names import load_object
+from srl.experiments.graph.replay import BufferWorkers, behind_buffers
 from srl.streams.push import PushStream
 from srl.streams.request import RequestStream
 from srl.streams.sample import SampleStream
+from srl.workers.trainer.worker import TrainerWorkerConfig
 
 
 def extend(experiment: Experiment, graph: str) -> Experiment:
@@ -50,6 +52,27 @@ def rewired(experiment: Experiment, old: Stream, new: Stream) -> Experiment:
         names = ", ".join(group.name for group in experiment.groups)
         raise ValueError(f"no worker of {names} has this stream {old.name!r}; get the stream from their configs")
     return dataclasses.replace(experiment, groups=groups)
+
+
+def with_buffer_workers(experiment: Experiment, name: str, workers: BufferWorkers) -> Experiment:
+    """Return the experiment with a group of buffer workers, one for each replay worker, that change the batches which
+    trainers draw. `workers` is what they apply, or makes their config from two streams: the one to the replay workers,
+    and the one to the trainers. Use it in a `--graph` function; several groups form a chain, the last one next to the
+    trainers. With several policies, each has its own group."""
+    groups: list[WorkerGroup] = []
+    for group in experiment.groups:
+        trainers = group.config
+        if isinstance(trainers, TrainerWorkerConfig) and trainers.replay is not None:
+            own = name if len(experiment.learning) == 1 else f"{name}-{trainers.policy}"
+            groups += behind_buffers(group, trainers, trainers.replay, own, workers)
+        else:
+            groups.append(group)
+    if len(groups) == len(experiment.groups):
+        raise ValueError(
+            f"buffer workers {name!r} need replay workers, which this run does not have: use --replay host or remote "
+            "with an algorithm that learns from replay"
+        )
+    return dataclasses.replace(experiment, groups=tuple(groups))
 
 
 def _replaced(value: Any, old: Any, new: Any) -> Any:

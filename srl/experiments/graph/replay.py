@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import math
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
-from srl.api.dataflow import Dataflow, Replay
-from srl.api.experiment import Experiment, Resources
+from srl.api.dataflow import BatchTransform, Dataflow, Replay
+from srl.api.experiment import Experiment, Resources, WorkerGroup
+from srl.api.worker import WorkerConfig
 from srl.base.wire import MAX_BYTES
 from srl.experiments.options.algorithms import title_of
 from srl.experiments.options.sections import CLUSTERS
@@ -17,7 +19,9 @@ from srl.experiments.options.train_options import TrainOptions
 from srl.streams.push import PushStream
 from srl.streams.sample import SampleStream
 from srl.terminal.machine import limits
+from srl.workers.replay.buffer import BufferWorkerConfig
 from srl.workers.replay.worker import REPLAY_MODULE, ReplayWorkerConfig
+from srl.workers.trainer.worker import TrainerWorkerConfig
 
 MIB, GIB = 2**20, 2**30
 
@@ -71,6 +75,11 @@ def check_replay_options(options: TrainOptions, flows: Sequence[Dataflow]) -> No
             f"{' and '.join(given)}: {title_of(options.algo)} has no replay, because it learns from each decision "
             "once; leave it out, or choose an off-policy algorithm such as dqn, sac or td3"
         )
+    if workers.buffer_workers and not any(isinstance(flow, Replay) and flow.transform for flow in flows):
+        raise ValueError(
+            f"--buffer-workers: {title_of(options.algo)} changes nothing in drawn batches; leave it out, or set "
+            "--algo.random-shift"
+        )
     if saves and workers.scheduler in CLUSTERS:
         raise ValueError(
             f"--save-replay works with --scheduler processes or inline: with {workers.scheduler}, the replay is on "
@@ -101,6 +110,37 @@ def _check_sample_stream(flow: Replay, stream: SampleStream, samples: PushStream
             f"{needed / GIB:.1f} GiB, more than a message to a trainer may have ({MAX_BYTES / GIB} GiB): choose a "
             "smaller --horizon or fewer --lanes, so that there are more updates, or --replay inline"
         )
+
+
+BufferWorkers: TypeAlias = BatchTransform | Callable[[SampleStream, SampleStream], WorkerConfig]
+"""What buffer workers do: a transform that they apply, or a function that makes their config from the stream to the
+replay workers and the stream to the trainers."""
+
+
+def behind_buffers(
+    group: WorkerGroup,
+    trainers: TrainerWorkerConfig,
+    replay: SampleStream,
+    name: str,
+    workers: BufferWorkers,
+    is_transformed: bool = False,
+) -> list[WorkerGroup]:
+    """Return the group of `trainers`, which draw from the stream `replay`, and a group of buffer workers between them
+    and that stream. With `is_transformed`, these apply the transform of the dataflow. Raises ValueError if a transform
+    does not support the spaces."""
+    is_transformed = is_transformed or replay.is_transformed
+    batches = dataclasses.replace(replay, name=f"{replay.name}+{name}", is_transformed=is_transformed)
+    if isinstance(workers, BatchTransform):
+        spaces = trainers.observation, trainers.action
+        workers.build(*spaces)  # raises ValueError
+        config: WorkerConfig = BufferWorkerConfig(replay, batches, workers, *spaces)
+    else:
+        config = workers(replay, batches)
+    restart = dataclasses.replace(group.restart, together=False)
+    return [
+        dataclasses.replace(group, config=dataclasses.replace(trainers, replay=batches)),
+        WorkerGroup(name, config, replay.shards, restart=restart, scalable=False),
+    ]
 
 
 def replay_modules(experiment: Experiment) -> tuple[str, ...]:

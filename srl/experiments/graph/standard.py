@@ -20,6 +20,7 @@ from srl.experiments.graph.environment_probe import EnvironmentProfile
 from srl.experiments.graph.frozen_policy import FrozenPolicyConfig
 from srl.experiments.graph.recorded_data import check_source, update_stream
 from srl.experiments.graph.replay import (
+    behind_buffers,
     check_replay_fits,
     check_replay_options,
     check_replay_units,
@@ -85,7 +86,8 @@ def standard_experiment(
     check_source(named, spec, options)
     if options.workers.scheduler in CLUSTERS and options.workers.actors is None:
         others = options.workers.trainers + (options.workers.policies if inference != "inline" else 0)
-        others += options.workers.replay_workers if options.workers.replay != "inline" else 0
+        others += options.workers.replay_workers * (options.workers.replay != "inline")
+        others += options.workers.replay_workers * options.workers.buffer_workers
         sizes = replace(sizes, actors=max(1, num_cores() * options.cluster.hosts - others * len(learning)))
     builder = _GraphBuilder(options, spec, named, sizes, inference)
     for role, teams in zip(named, assign_teams(spec, tuple(role.agents for role in named)), strict=True):
@@ -219,7 +221,13 @@ class _GraphBuilder:
         restart = replace(self.restart, together=True)
         scalable = workers.scheduler != "inline"  # several trainers need a process each
         name = _group_name("trainers", own.policy)
-        self.groups.append(WorkerGroup(name, trainer, workers.trainers, Resources(gpu=gpu), restart, scalable))
+        group = WorkerGroup(name, trainer, workers.trainers, Resources(gpu=gpu), restart, scalable)
+        flow = own.algorithm.dataflow()
+        if workers.buffer_workers and replay is not None and isinstance(flow, Replay) and flow.transform is not None:
+            buffers = _group_name("buffers", own.policy)
+            self.groups += behind_buffers(group, trainer, replay, buffers, flow.transform, is_transformed=True)
+        else:
+            self.groups.append(group)
 
     def _samples(self, own: RoleOptions, team: TeamSpec, aligned: bool, agents: int) -> PushStream:
         """Return the stream of samples. Raises ValueError for a batch that does not consist of whole blocks."""
@@ -294,6 +302,9 @@ def _check(role: RoleOptions, team: TeamSpec, here: bool) -> None:
                 raise ValueError(f"{subject}: the frozen policy of {role.frozen} has a different {name} space")
     try:
         (role.algorithm if here else role.algorithm.on_cpu()).check(team.observation, team.action)
+        flow = role.algorithm.dataflow()
+        if isinstance(flow, Replay) and flow.transform is not None:
+            flow.transform.build(team.observation, team.action)
     except ValueError as error:
         raise ValueError(str(error) if role.agents == "*" else f"{subject}: {error}") from error
 

@@ -174,6 +174,9 @@ class WorkerOptions:
     over Unix sockets; `remote`: in replay workers, over TCP."""
     replay_workers: int = 1
     """Number of replay workers, unless the replay is inline; each keeps its share of the decisions."""
+    buffer_workers: bool = False
+    """Change drawn batches (`random_shift`) in workers of their own, one for each replay worker, not in the
+    trainers."""
     max_lag: int = 1
     """Versions that the acting policy may lag behind the update that learns from its data. 0: exactly synchronous."""
     replay_dir: str = ""
@@ -204,6 +207,8 @@ class WorkerOptions:
                 f"an inline replay has no workers: use --replay host or remote with --replay-workers "
                 f"{self.replay_workers}"
             )
+        if self.replay == "inline" and self.buffer_workers:
+            raise ValueError("buffer workers change what replay workers draw: use --replay host or remote with them")
 
 
 @dataclass(frozen=True)

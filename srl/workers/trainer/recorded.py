@@ -61,6 +61,13 @@ class RecordedBatches:
             paths = observations[0]
             self._new = from_leaves({path: np.concatenate([part[path] for part in observations]) for path in paths})
 
+    @property
+    def is_urgent(self) -> bool:
+        return False
+
+    def receive(self) -> None:
+        return
+
     def poll(self) -> Batch | None:
         count = min(self._stream.batch, self._target - self._num_steps)
         if count <= 0:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from srl.api.block import joined
-from srl.api.dataflow import Replay, SequenceBatch, Sequences, TransitionBatch
+from srl.api.dataflow import Replay, batch_of
 from srl.api.status import StreamStatus
 from srl.api.streams import Batch, Filled, Inserted, Sampled
 from srl.api.worker import Context
@@ -129,15 +128,8 @@ class SampledBatches:
         if priorities is not None:
             beta = priorities.exponent(self._update / self._updates)
             arrays[WEIGHT] = importance_weights([part[WEIGHT] for part in given], beta)
-        tree = {"state": None, **from_leaves(arrays)}
-        rest: dict[str, Any] = {"num_decisions": sum(facts.num_decisions for facts in filled.facts)}
-        rest["new"] = from_leaves(filled.new)["observation"] if self._flow.keeps_new else None
-        data: SequenceBatch | TransitionBatch
-        if isinstance(self._flow.unit, Sequences):
-            data = SequenceBatch(**tree, **rest, burn_in=self._flow.unit.burn_in)
-        else:
-            del tree["state"]
-            data = TransitionBatch(**tree, **rest)
+        new = from_leaves(filled.new)["observation"] if self._flow.keeps_new else None
+        data = batch_of(self._flow.unit, arrays, sum(facts.num_decisions for facts in filled.facts), new)
         labels = tuple(label for facts in filled.facts for label in facts.samples)
         episodes = joined((actor, found) for facts in filled.facts for actor, found in facts.episodes.items())
         missing = max(0, self._flow.warmup - sum(facts.collected for facts in filled.facts))

@@ -25,6 +25,7 @@ from srl.streams.push import PushStream
 from srl.streams.sample import SampleStream
 from srl.workers.trainer.batches import BatchMaker, DirectBatches, PrefetchedBatches, TrajectoryMaker, set_gauges
 from srl.workers.trainer.sampled import SampledBatches
+from srl.workers.trainer.transformed import TransformedBatches
 from srl.workers.trainer.update_reporter import UpdateReporter
 
 MAX_SKIPPED = 3
@@ -121,6 +122,15 @@ class TrainerWorkerConfig(WorkerConfig):
             kept.free_beyond(self.samples.consumers)
         return ReplayMaker(flow, self.samples, self.target_steps, num_batches, self.seed, kept, lowest)
 
+    def transformed(self, source: StreamBatchSource, rank: int) -> StreamBatchSource:
+        """Return the source with the transform of the dataflow, unless there is none or buffer workers apply it."""
+        flow = self.algorithm.dataflow()
+        transform = flow.transform if isinstance(flow, Replay) else None
+        if transform is None or (self.replay is not None and self.replay.is_transformed):
+            return source
+        seed = derive(self.seed, "trainer", self.policy, rank)
+        return TransformedBatches(source, transform.build(self.observation, self.action), seed)
+
     def build(self, context: Context) -> TrainerWorker:
         return TrainerWorker(self, context)
 
@@ -170,11 +180,13 @@ class TrainerWorker:
             spaces, flow = (config.observation, config.action), config.algorithm.dataflow()
             assert isinstance(flow, Replay)
             counts = config.target_steps, version, self._steps
-            return RecordedBatches(config.data, flow, config.samples, spaces, *counts, self._rank, config.seed)
+            recorded = RecordedBatches(config.data, flow, config.samples, spaces, *counts, self._rank, config.seed)
+            return config.transformed(recorded, self._rank)
 
         def open_source(context: Context) -> StreamBatchSource:
             num_batches = PrefetchedBatches.NUM_BATCHES if context.threads else DirectBatches.NUM_BATCHES
-            return config.source(context, version, durable, num_batches, self._trainer.lowest)
+            source = config.source(context, version, durable, num_batches, self._trainer.lowest)
+            return config.transformed(source, self._rank)
 
         if self._context.threads:
             return PrefetchedBatches(open_source, self._context, version, durable)
