@@ -112,6 +112,17 @@ def test_tracks_of_the_last_run_do_not_continue(run: Run, later: list[Run], tmp_
     assert (later[0].memory._ring.following == -1).all()
 
 
+def test_verification_names_damaged_files(run: Run, tmp_path: Path) -> None:
+    run.collect(3)
+    run.archive.write()
+    shards = saved.saved_shards(tmp_path)
+    assert {name: shard.problems() for name, shard in shards.items()} == {f"{tmp_path.name}/policy/0": []}
+    segment = next(tmp_path.glob("policy/0/*-blocks-*"))
+    segment.write_bytes(b"x" + segment.read_bytes()[1:])
+    (problem,) = next(iter(shards.values())).problems()
+    assert problem == f"{segment.name}: its SHA-256 differs from the manifest's"
+
+
 def test_a_damaged_segment_costs_its_blocks(run: Run, later: list[Run], tmp_path: Path) -> None:
     for _ in range(3):
         run.collect(1)
@@ -130,17 +141,6 @@ def test_a_damaged_segment_costs_its_blocks(run: Run, later: list[Run], tmp_path
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"layout": "[]", "identity": 1}', b"\xff"])
-def test_verification_names_damaged_files(run: Run, tmp_path: Path) -> None:
-    run.collect(3)
-    run.archive.write()
-    shards = saved.saved_shards(tmp_path)
-    assert {name: shard.problems() for name, shard in shards.items()} == {f"{tmp_path.name}/policy/0": []}
-    segment = next(tmp_path.glob("policy/0/*-blocks-*"))
-    segment.write_bytes(b"x" + segment.read_bytes()[1:])
-    (problem,) = next(iter(shards.values())).problems()
-    assert problem == f"{segment.name}: its SHA-256 differs from the manifest's"
-
-
 def test_a_damaged_manifest_costs_the_memory_and_says_so(
     run: Run, later: list[Run], tmp_path: Path, content: bytes
 ) -> None:
