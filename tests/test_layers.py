@@ -44,7 +44,9 @@ MAY_IMPORT = {
     "results": FOUNDATION | LEARNING | {"datasets", "workers", "storage", "experiments", "terminal"},
     "bench": RUNTIME | LEARNING | {"experiments", "testing"},
     "checks": FOUNDATION | {"controller", "environments", "storage", "experiments", "results", "testing"},
-    "cli": RUNTIME | LEARNING | {"storage", "experiments", "results", "bench", "checks", "terminal", "testing"},
+    "cli": RUNTIME
+    | LEARNING
+    | {"replay", "storage", "experiments", "results", "bench", "checks", "terminal", "testing"},
 }
 
 # Sub-packages (and some modules) of a package, from left to right: each may import those on its left. Modules that are

@@ -90,7 +90,7 @@ class ReplayArchive:
 
 
 def saved_shards(root: Path) -> dict[str, SavedShard]:
-    """Return the shards below the `replay` directory of a run, by names such as `replay/default/0`."""
+    """Return the shards below the `replay` directory of a run, by names such as `replay/policy/0`."""
     found = sorted(path.parent for path in root.glob(f"*/*/{MANIFEST}"))
     return {str(path.relative_to(root.parent)): SavedShard(path) for path in found}
 

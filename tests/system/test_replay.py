@@ -74,7 +74,7 @@ def test_a_resumed_run_continues_with_a_saved_replay(
     run = srl.train("Pendulum-v1", algo="sac", sac=algorithm, steps=600, name="run", save_replay=saved, **options)
     if saved:
         assert main(["verify", str(run.path)]) == 0
-        assert "replay/default/0: undamaged, not signed" in capsys.readouterr().out
+        assert "replay/policy/0: undamaged, not signed" in capsys.readouterr().out
     # Inference in another place changes the graph, so that episodes restart, as in runs with several processes.
     resumed = srl.resume(run.path, steps=800, inference="host")
     assert any("new episodes" in text for text in resumed.status.messages)
