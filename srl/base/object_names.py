@@ -94,6 +94,8 @@ PARTS = {
     "transitions": "srl.api.dataflow:Transitions",
     "sequences": "srl.api.dataflow:Sequences",
     "priorities": "srl.api.dataflow:Priorities",
+    "hindsight-goals": "srl.api.dataflow:HindsightGoals",
+    "goal-rewards": "srl.replay.goals:GoalRewardsConfig",
     # Callbacks
     "early-stopping": "srl.callbacks.early_stopping:EarlyStopping",
     "option-schedule": "srl.callbacks.option_schedule:OptionSchedule",
