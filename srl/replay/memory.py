@@ -59,7 +59,10 @@ def check_units(dataflow: Replay, spec: BlockSpec, num_shards: int = 1, num_trac
     if not isinstance(unit, Sequences):
         return
     if dataflow.relabel is not None:
-        raise ValueError("hindsight replaces the goals of single transitions, and this algorithm learns from sequences")
+        raise ValueError(
+            "her replaces the goals of single transitions, and this algorithm learns from sequences; use sac, td3, "
+            "ddpg or dqn, or leave out --algo.her"
+        )
     if spec.lanes % unit.num_agents:
         raise ValueError(
             f"sequences of {unit.num_agents} agents together need blocks with the lanes of all of them, found blocks "

@@ -277,11 +277,11 @@ def test_a_memory_continues_exactly_after_a_kill_and_from_a_saved_state():
 
 
 def test_what_cannot_be_relabeled_is_refused():
-    with pytest.raises(ValueError, match="'achieved_goal' and 'desired_goal'.*found decision/action, observation"):
+    with pytest.raises(ValueError, match=r"'achieved_goal' and 'desired_goal'.*found decision/action, observation"):
         memory_of(spec_of(2, 1), flow(8, relabel=FUTURE))
     with pytest.raises(ValueError, match="learns from sequences"):
         memory_of(goal_spec(2, 1), Replay(Sequences(2), 8, 8, relabel=FUTURE))
-    with pytest.raises(ValueError, match="positive number, found 0.0"):
+    with pytest.raises(ValueError, match=r"positive number, found 0\.0"):
         HindsightGoals("future", 0.0)
     with pytest.raises(ValueError, match="'future' or 'final', found 'past'"):
         HindsightGoals("past")  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ import time
 import numpy as np
 
 from srl.api.algorithm import AlgorithmConfig
-from srl.api.dataflow import Replay, Sequences
+from srl.api.dataflow import Replay
 from srl.api.experiment import Experiment
 from srl.api.lanes import LanesConfig, LaneSpec, TimeStep
 from srl.api.spaces import Dict, Space, array_spec
@@ -33,11 +33,6 @@ def goal_rewards(
     flow = algorithm.dataflow()
     if not isinstance(flow, Replay) or flow.relabel is None:
         return None
-    if isinstance(flow.unit, Sequences):
-        raise ValueError(
-            "her replaces the goals of single transitions, and this algorithm learns from sequences; use sac, td3, "
-            "ddpg or dqn, or leave out --algo.her"
-        )
     if len(spec.teams) > 1 or len(spec.teams[0].agents) > 1:
         raise ValueError(f"her is for environments with one agent; {spec.environment} has several")
     check_goals(spec.environment, spec.teams[0].observation)
