@@ -69,11 +69,19 @@ class _GoalProbe(gymnasium.Env[Any, Any]):  # type: ignore[misc]
 
 class BitFlip(_GoalProbe):
     """Each action flips one of `size` bits; the goal is a certain state of all of them, and ends the episode
-    (Andrychowicz et al. 2017, section 3.1)."""
+    (Andrychowicz et al. 2017, section 3.1). `distance` is the number of bits that differ at the start; None: any."""
 
-    def __init__(self, size: int = 10) -> None:
+    def __init__(self, size: int = 10, distance: int | None = None) -> None:
         super().__init__(gymnasium.spaces.Box(0.0, 1.0, (size,), np.float32), size)
         self.action_space = gymnasium.spaces.Discrete(size)
+        self.distance = distance
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        if self.distance is not None:
+            flipped = self.np_random.permutation(len(self.goal)) < self.distance
+            self.goal = np.where(flipped, 1.0 - self.position, self.position).astype(np.float32)
+        return self.observe(), {}
 
     def draw(self) -> Array:
         bits: Array = self.np_random.integers(2, size=self.position.shape).astype(np.float32)
