@@ -22,8 +22,21 @@ from srl.replay.storage import Arena
 
 OWN_GOAL = -7.0  # desired by every episode; achieved goals are the numbers of observations, which are not negative
 FUTURE, FINAL = HindsightGoals("future", 4.0), HindsightGoals("final", 4.0)
-DIFFERENCE = GoalRewards(lambda achieved, desired: (achieved - desired)[:, 0], None)
-ENDING = GoalRewards(DIFFERENCE.reward, lambda achieved, desired: (achieved == desired)[:, 0])
+
+
+def difference(achieved: Any, desired: Any) -> Any:
+    return (achieved - desired)[:, 0]
+
+
+def reached(achieved: Any, desired: Any) -> Any:
+    return (achieved == desired)[:, 0]
+
+
+def at_99(achieved: Any, desired: Any) -> Any:
+    return (achieved == 99.0)[:, 0]
+
+
+DIFFERENCE, ENDING = GoalRewards(difference, None), GoalRewards(difference, reached)
 
 
 def goal_spec(horizon: int, lanes: int) -> BlockSpec:
@@ -122,8 +135,7 @@ def test_a_recorded_termination_holds_for_any_goal_unless_the_environment_can_sa
 
 
 def test_a_termination_by_the_recorded_goal_bootstraps_for_another():
-    never = GoalRewards(DIFFERENCE.reward, lambda achieved, desired: (achieved == 99.0)[:, 0])
-    memory = memory_of(goal_spec(4, 1), flow(100, relabel=FINAL), never)
+    memory = memory_of(goal_spec(4, 1), flow(100, relabel=FINAL), GoalRewards(difference, at_99))
     filled(memory, chain_of([1] * 4, 4, {2: "terminated"}))
     found = {(seen, goal): d for seen, goal, _, d, _ in all_drawn(memory)}
     assert (found[2, OWN_GOAL], found[2, 3]) == (0.0, 0.5)
@@ -237,8 +249,8 @@ def test_goals_are_drawn_with_the_right_frequencies(ratio):
 
 
 def test_importance_weights_of_prioritized_draws_are_exact_with_hindsight():
-    options = {"priorities": Priorities(alpha=1.0), "relabel": FUTURE}
-    memory = memory_of(goal_spec(4, 1), flow(100, batch=64, **options))
+    dataflow = flow(100, batch=64, priorities=Priorities(alpha=1.0), relabel=FUTURE)
+    memory = memory_of(goal_spec(4, 1), dataflow)
     filled(memory, chain_of([5] * 4, 4))
     rng = np.random.default_rng(0)
     total, count = 0.0, 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import srl
@@ -77,10 +78,8 @@ def test_functions_are_called_with_arrays_where_they_can_be() -> None:
 @pytest.mark.parametrize("options", [{"replay": "inline"}, {"replay": "host"}, {"replay": "remote"}])
 @pytest.mark.parametrize(("env", "algo"), [("PointReach", "td3"), ("BitFlip", "dqn")])
 def test_every_place_of_replay_relabels(tmp_path: Path, env: str, algo: str, options: Any) -> None:
-    own = {**SMALL, "her": "final", "n_step": 2, "prioritized": True}
-    run = srl.train(
-        f"{PROBES}:{env}", algo=algo, **{algo: own}, steps=400, recipe="none", root=tmp_path, sinks=(), **options
-    )
+    own: dict[str, Any] = {algo: {**SMALL, "her": "final", "n_step": 2, "prioritized": True}, **options}
+    run = srl.train(f"{PROBES}:{env}", algo=algo, steps=400, recipe="none", root=tmp_path, sinks=(), **own)
     assert run.status.steps >= 400
 
 
@@ -90,14 +89,13 @@ def test_an_interrupted_run_resumes_exactly(tmp_path: Path) -> None:
     whole = srl.train(f"{PROBES}:PointReach", algo="ddpg", ddpg=own, steps=480, name="whole", **options)
     half = srl.train(f"{PROBES}:PointReach", algo="ddpg", ddpg=own, steps=240, name="half", **options)
     srl.resume(half.path, steps=480)
-    one, other = (srl.load(run.path).policy.act for run in (whole, half))
-    place = {"observation": [[0.1, 0.2]], "achieved_goal": [[0.1, 0.2]], "desired_goal": [[0.5, -0.5]]}
-    import numpy as np
-
-    seen = {name: np.array(value, np.float32) for name, value in place.items()}
-    first = np.ones(1, bool)
-    actions = [act(seen, None, first, greedy=True)["action"] for act in (one, other)]
-    assert np.array_equal(*actions)
+    place, goal = np.array([[0.1, 0.2]], np.float32), np.array([[0.5, -0.5]], np.float32)
+    seen = {"observation": place, "achieved_goal": place, "desired_goal": goal}
+    one, other = (
+        np.asarray(srl.load(run.path).policy.act(seen, None, np.ones(1, bool), greedy=True)["action"])
+        for run in (whole, half)
+    )
+    assert np.array_equal(one, other)
 
 
 BITS = {
