@@ -87,6 +87,7 @@ _ZOO_GOALS = "tuned for these tasks by RL Zoo"
 def _hindsight(hidden_sizes: tuple[int, ...], batch_size: int) -> tuple[Setting, ...]:
     return (
         Setting("algo.her", "future", "rewards are -1 almost everywhere; goals that were reached are worth learning"),
+        Setting("algo.normalize_observation", True, "goals differ by centimeters, next to positions of more than 1 m"),
         Setting("algo.learning_rate", 1e-3, _ZOO_GOALS),
         Setting("algo.gamma", 0.95, "episodes have 50 steps"),
         Setting("algo.tau", 0.05, _ZOO_GOALS),
