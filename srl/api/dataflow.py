@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, TypeAlias, Union
+from typing import Any, Literal, TypeAlias, Union
 
 import numpy as np
 
@@ -81,6 +81,26 @@ class BatchTransform(ABC):
 
 
 @dataclass(frozen=True)
+class HindsightGoals:
+    """Hindsight experience replay (Andrychowicz et al. 2017): for each transition that is drawn as it was recorded,
+    `ratio` others are drawn, on average, as if the desired goal had been one that their episode achieved later."""
+
+    strategy: Literal["future", "final"] = "future"  # any later row of the episode, or the last one
+    ratio: float = 4.0
+
+    def __post_init__(self) -> None:
+        if self.strategy not in ("future", "final"):
+            raise ValueError(f"the strategy of hindsight must be 'future' or 'final', found {self.strategy!r}")
+        if not 0.0 < self.ratio < float("inf"):
+            raise ValueError(f"the ratio of hindsight must be a positive number, found {self.ratio}")
+
+    @property
+    def share(self) -> float:
+        """Probability that a transition gets another goal."""
+        return self.ratio / (1.0 + self.ratio)
+
+
+@dataclass(frozen=True)
 class Replay:
     """Batches drawn from a memory of past decisions."""
 
@@ -93,6 +113,7 @@ class Replay:
     transform: BatchTransform | None = None  # change of drawn batches
     keeps_new: bool = False  # whether batches also carry the new trajectories, for statistics of observations
     only_recorded: bool = False  # whether the memory must hold recorded data, which no actor adds to
+    relabel: HindsightGoals | None = None  # None: goals as they were recorded
 
 
 Dataflow: TypeAlias = Union[OnPolicy, Replay]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -133,6 +133,16 @@ class Lanes(ABC):
         raise ValueError(f"{self.spec.environment} cannot be recorded: {type(self).__name__} has no `render`")
 
 
+@dataclass(frozen=True)
+class GoalFunctions:
+    """Functions of a goal environment, in the convention of Gymnasium-Robotics. Observations are a Dict with
+    `observation`, `achieved_goal` and `desired_goal`; the reward of a step and whether it terminates follow from the
+    goals in the observation after it. Each is called with an achieved goal, a desired goal and an empty info."""
+
+    reward: Callable[[Any, Any, Any], Any]
+    terminated: Callable[[Any, Any, Any], Any] | None = None
+
+
 class LanesConfig(ABC):
     """An environment's name and options: a frozen dataclass from which actors build lanes. Only `build` is required."""
 
@@ -153,6 +163,10 @@ class LanesConfig(ABC):
     def build_rendered(self) -> Lanes:
         """Build one copy whose `render` returns frames. Raises ValueError if that is not possible."""
         return self.build(1)
+
+    def goal_functions(self) -> GoalFunctions:
+        """Return the functions of a goal environment, which are pure. Raises ValueError if there are none."""
+        raise ValueError(f"{self.environment_name()} does not run as a Gymnasium environment with `compute_reward`")
 
     def with_mask_key(self, key: str) -> LanesConfig:
         """Return the config with the name `key` for action masks, in observations and infos."""

@@ -96,6 +96,8 @@ PARTS = {
     "sequences": "srl.api.dataflow:Sequences",
     "priorities": "srl.api.dataflow:Priorities",
     "random-shift": "srl.algorithms.offpolicy.config:RandomShift",
+    "hindsight-goals": "srl.api.dataflow:HindsightGoals",
+    "goal-rewards": "srl.replay.goals:GoalRewardsConfig",
     # Callbacks
     "early-stopping": "srl.callbacks.early_stopping:EarlyStopping",
     "option-schedule": "srl.callbacks.option_schedule:OptionSchedule",

@@ -206,6 +206,10 @@ class _ProbeRun:
         note = ""
         if self._case.needs == "memory" and values.get("memory") == NO_MEMORY:
             changes |= {"memory": MEMORY, "memory_size": 16}
+        if self._case.needs == "goals":
+            if "her" not in values:
+                raise _Unsupported("its config has no `her`: it does not replace goals")
+            changes["her"] = "future"
         changes = {
             name: value for name, value in changes.items() if name in defaults and values[name] == defaults[name]
         }

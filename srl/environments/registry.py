@@ -14,9 +14,10 @@ from typing import Any
 import gymnasium
 from gymnasium.envs.registration import load_env_creator
 
-from srl.api.lanes import Lanes, LanesConfig
+from srl.api.lanes import GoalFunctions, Lanes, LanesConfig
 from srl.base.object_names import name_of
 from srl.environments.adapters.agent_ids import with_agent_ids
+from srl.environments.adapters.goals import goal_functions
 from srl.environments.adapters.gymnasium import GymnasiumConfig
 from srl.environments.adapters.vector import VectorConfig
 from srl.environments.factories import NamedConfig, check_options, locate, parameters_of
@@ -52,6 +53,9 @@ class LanesFunctionConfig(NamedConfig):
                 "that class from srl.api.lanes.Lanes"
             )
         return with_agent_ids(lanes) if self.agent_ids else lanes
+
+    def goal_functions(self) -> GoalFunctions:
+        return goal_functions(self.name, lambda: self.build(1))
 
     def with_agent_ids(self) -> LanesFunctionConfig:
         return replace(self, agent_ids=True)

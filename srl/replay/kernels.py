@@ -19,6 +19,7 @@ from srl.base.tree import Array
 compiled = njit(cache=True, nogil=True, error_model="numpy")
 
 ACTING, TERMINATED, TRUNCATED, FIRST = 1, 2, 4, 8  # bits of a row's flags
+LONGEST = 2**62  # more steps than any episode has
 RUNNING = ACTING | FIRST  # an episode runs on into a row in which, of these two, only ACTING is set
 
 
@@ -147,6 +148,95 @@ def n_step_returns(
         ends[i] = strip * (num_rows + 1) + row
         returns[i] = total
         discounts[i] = discount
+
+
+@compiled
+def walk(strip: int, row: int, num_steps: int, lanes: int, flags: Array, following: Array) -> tuple[int, int, int]:
+    """Walk up to `num_steps` rows of an episode, from one of its decisions on: to its last observation, or to the last
+    row that is remembered. Return strip and row, and the number of steps made, which is at least 1. The rules are those
+    of `n_step_returns`."""
+    num_rows, step = flags.shape[1] - 1, 0
+    while True:
+        ended = flags[strip, row] & (TERMINATED | TRUNCATED)
+        row += 1
+        step += 1
+        if ended or step == num_steps:
+            break
+        if row == num_rows:
+            after = following[strip // lanes]
+            if after < 0:
+                break
+            next_strip = after * lanes + strip % lanes
+            if flags[next_strip, 0] & RUNNING != ACTING:
+                break
+            strip, row = next_strip, 0
+        elif flags[strip, row] & RUNNING != ACTING:
+            break
+    return strip, row, step
+
+
+@compiled
+def draw_goals(
+    state: Array,
+    share: float,
+    is_final: bool,
+    units: Array,
+    lanes: int,
+    flags: Array,
+    following: Array,
+    chosen: Array,
+    goals: Array,
+) -> int:
+    """Choose each transition of `units` with the probability `share`, and a later row of its episode for it: the last
+    one, or any of them with equal probability. Fill `chosen` with positions in `units` and `goals` with places, and
+    return their number."""
+    num_rows, count = flags.shape[1] - 1, 0
+    for i in range(len(units)):
+        if np.float64(next_random(state) >> np.uint64(11)) * 2.0**-53 >= share:
+            continue
+        begin = units[i] // num_rows
+        at = units[i] - begin * num_rows
+        strip, row, length = walk(begin, at, LONGEST, lanes, flags, following)
+        if not is_final:
+            ahead: Any = 1 + np.int64(np.float64(next_random(state) >> np.uint64(11)) * 2.0**-53 * length)
+            strip, row, _ = walk(begin, at, ahead, lanes, flags, following)
+        chosen[count] = i
+        goals[count] = strip * (num_rows + 1) + row
+        count += 1
+    return count
+
+
+@compiled
+def follow_steps(units: Array, lanes: int, flags: Array, following: Array, places: Array, lengths: Array) -> None:
+    """Fill `places` [N, n] with the rows after each of the next n steps of the transitions, and `lengths` [N] with the
+    number of steps until the episode ends or is not remembered. Later places repeat the last one."""
+    num_rows = flags.shape[1] - 1
+    for i in range(len(units)):
+        begin = units[i] // num_rows
+        at = units[i] - begin * num_rows
+        for step in range(places.shape[1]):
+            strip, row, lengths[i] = walk(begin, at, step + 1, lanes, flags, following)
+            places[i, step] = strip * (num_rows + 1) + row
+
+
+@compiled
+def sum_rewards(
+    rewards: Array, lengths: Array, terminated: Array, gamma: float, chosen: Array, returns: Array, discounts: Array
+) -> None:
+    """Write the discounted sums of the rewards [N, n] of the first `lengths` [N] steps to the positions `chosen` [N] of
+    `returns`. A sum stops after a step that is `terminated` [N, n], which also sets the discount; if that array is
+    empty, discounts stay as they are."""
+    for i in range(len(lengths)):
+        total, discount = 0.0, 1.0
+        for step in range(lengths[i]):
+            total += discount * rewards[i, step]
+            discount *= gamma
+            if terminated.size and terminated[i, step]:
+                discount = 0.0
+                break
+        returns[chosen[i]] = total
+        if terminated.size:
+            discounts[chosen[i]] = discount
 
 
 @compiled

@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 
 from srl.api.block import BlockSpec
-from srl.api.dataflow import Replay, SequenceBatch, Sequences, TransitionBatch
+from srl.api.dataflow import Replay, SequenceBatch, Sequences, TransitionBatch, Transitions
 from srl.base.seeding import derive
 from srl.base.state import NotResumable, State, pack, part, under, unpack
 from srl.base.tree import Array, from_leaves
 from srl.replay.frames import build_store, store_nbytes
+from srl.replay.goals import GoalRewards
+from srl.replay.hindsight import Hindsight
 from srl.replay.kernels import generations_of
 from srl.replay.priorities import PrioritizedUnits
 from srl.replay.ring import BlockRing
@@ -56,6 +58,11 @@ def check_units(dataflow: Replay, spec: BlockSpec, num_shards: int = 1, num_trac
     unit, horizon = dataflow.unit, spec.horizon
     if not isinstance(unit, Sequences):
         return
+    if dataflow.relabel is not None:
+        raise ValueError(
+            "her replaces the goals of single transitions, and this algorithm learns from sequences; use sac, td3, "
+            "ddpg or dqn, or leave out --algo.her"
+        )
     if spec.lanes % unit.num_agents:
         raise ValueError(
             f"sequences of {unit.num_agents} agents together need blocks with the lanes of all of them, found blocks "
@@ -87,8 +94,15 @@ class ReplayMemory:
     """
 
     def __init__(
-        self, dataflow: Replay, spec: BlockSpec, seed: int, num_shards: int = 1, arena: Arena | None = None
+        self,
+        dataflow: Replay,
+        spec: BlockSpec,
+        seed: int,
+        num_shards: int = 1,
+        arena: Arena | None = None,
+        rewards: GoalRewards | None = None,
     ) -> None:
+        """`rewards` are those of goals, if the dataflow relabels."""
         check_units(dataflow, spec, num_shards)
         self._unit = dataflow.unit
         self._batch = dataflow.batch // num_shards
@@ -99,6 +113,11 @@ class ReplayMemory:
         self._ring = ring = BlockRing(spec, slots, stores, arena)
         unit = dataflow.unit
         self._units: Units = SequenceUnits(unit, ring) if isinstance(unit, Sequences) else TransitionUnits(unit, ring)
+        self._hindsight: Hindsight | None = None
+        if dataflow.relabel is not None:
+            assert isinstance(unit, Transitions), "checked by `check_units`"
+            assert rewards is not None, "a dataflow that relabels needs rewards"
+            self._hindsight = Hindsight(dataflow.relabel, unit, ring, rewards)
         num_units = slots * self._units.per_slot
         self._priorities = (
             None if dataflow.priorities is None else PrioritizedUnits(dataflow.priorities, num_units, arena)
@@ -190,6 +209,8 @@ class ReplayMemory:
             self._priorities.draw(self._random, batch, progress, index, buffers.weight[:count])
         generations_of(index, units.per_slot, ring.generation, buffers.generation[:count])
         units.expand(index, batch, buffers.data)
+        if self._hindsight is not None:
+            self._hindsight.relabel(self._random, index, buffers.data)
         return self._drawn(buffers, num_steps, batch)
 
     def _next_buffers(self, count: int) -> _Buffers:

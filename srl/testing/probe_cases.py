@@ -45,9 +45,9 @@ class ProbeCase:
     """Return of an episode with the best actions."""
     at_most: float | None = None
     """Upper bound on the return of a correct algorithm, with a margin for chance."""
-    needs: Literal["nothing", "memory", "mask", "state", "game"] = "nothing"
+    needs: Literal["nothing", "memory", "mask", "state", "goals", "game"] = "nothing"
     """Feature that the algorithm must have. `state`: a critic that sees more than the actor; only the critic gets the
-    observation."""
+    observation. `goals`: hindsight."""
     discounted: bool = False
     """Whether the known values depend on the discount."""
     span: int = 1
@@ -130,6 +130,15 @@ CASES = (
     ),
     ProbeCase(
         "peeking", "an actor that sees observations meant for the critic", "CreditedReward", at_most=0.25, needs="state"
+    ),
+    ProbeCase(
+        "goals",
+        "hindsight with goals of other episodes, or with rewards of other goals",
+        "bit_flip",
+        best=-2.0,
+        needs="goals",
+        gradient_steps=800,
+        env_args={"size": 5, "distance": 3},
     ),
     ProbeCase(
         "turns",

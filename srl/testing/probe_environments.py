@@ -12,6 +12,7 @@ from srl.base.tree import Array
 from srl.environments.adapters.masks import OBSERVATION
 
 if TYPE_CHECKING:
+    from srl.testing.goal_environments import BitFlip
     from srl.testing.probe_games import TurnBonus, TwoStep
 
 Step = tuple[Array, float, bool, bool, dict[str, Any]]
@@ -196,6 +197,13 @@ class Stated(gymnasium.ObservationWrapper[Any, int, Any]):  # type: ignore[misc]
 def stated(probe: str, keys: Sequence[str], hidden: bool = False, **kwargs: Any) -> Stated:
     """Build the probe class named `probe` and add observation keys that only the critic reads."""
     return Stated(globals()[probe](**kwargs), keys, hidden)
+
+
+def bit_flip(**kwargs: Any) -> BitFlip:
+    """Build the goal environment."""
+    from srl.testing.goal_environments import BitFlip
+
+    return BitFlip(**kwargs)
 
 
 def turn_bonus(**kwargs: Any) -> TurnBonus:

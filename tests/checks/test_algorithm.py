@@ -22,6 +22,7 @@ from srl.checks import algorithm
 from srl.checks.algorithm import ProbeResult, check_algo, has_failed
 from srl.cli.main import main
 from srl.experiments.session.run import RunFailed
+from srl.replay.hindsight import Hindsight
 
 
 class Altered:
@@ -231,7 +232,23 @@ def test_q_learning_passes_the_probes_of_bootstrapping() -> None:
     assert "use r2d2" in results[-1].note
 
 
-ON_REPLAY = {"dqn": ["memory", "leak"], "rainbow": ["memory", "leak"], "apex": ["memory", "leak"], "r2d2": []}
+@pytest.mark.slow
+def test_hindsight_passes_its_probe_and_fails_with_rewards_of_other_goals(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert verdicts(check_algo("dqn", probes=("goals",))) == {"goals": "pass"}
+    right = Hindsight._evaluated
+    monkeypatch.setattr(
+        Hindsight, "_evaluated", lambda self, achieved, desired, shape: right(self, achieved[::-1], desired, shape)
+    )
+    assert verdicts(check_algo("dqn", probes=("goals",))) == {"goals": "fail"}
+
+
+def test_hindsight_is_not_asked_of_algorithms_without_it() -> None:
+    (result,) = check_algo("ppo", probes=("goals",))
+    assert result.verdict == "not supported"
+    assert "no `her`" in result.note
+
+
+ON_REPLAY = {"dqn": ["memory", "leak"], "rainbow": ["memory", "leak"], "apex": ["memory", "leak"], "r2d2": ["goals"]}
 """Algorithm -> probes that it does not support."""
 
 
@@ -252,7 +269,7 @@ def test_all_built_in_algorithms_pass_all_probes(algo: str) -> None:
     found = verdicts(check_algo(algo))
     masked = found.pop("masked")
     assert masked in ("pass", "not supported")
-    not_asked = ["turns"] if algo == "mappo" else ["state", "peeking"]
+    not_asked = ["goals", "turns"] if algo == "mappo" else ["goals", "state", "peeking"]
     assert [found.pop(probe) for probe in not_asked] == ["not supported"] * len(not_asked)
     assert set(found.values()) == {"pass"}, found
     assert "memory, control" in found

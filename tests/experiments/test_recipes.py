@@ -162,6 +162,13 @@ def test_every_recipe_sets_options_that_exist_for_every_algorithm() -> None:
     assert failures == []
 
 
+@pytest.mark.parametrize(("task", "sizes"), [("FetchReach-v4", (64, 64)), ("FetchPush-v4", (512, 512, 512))])
+def test_fetch_tasks_are_learned_in_hindsight(task: str, sizes: tuple[int, ...]) -> None:
+    environment = GymnasiumConfig(f"gymnasium_robotics:{task}")
+    found: Any = apply(recipe_for(environment, LaneSpec(task, 1, ())), make_options(algo="sac"), ()).algorithm
+    assert (found.her, found.hidden_sizes, found.normalize_observation) == ("future", sizes, True)
+
+
 def test_a_recipe_may_set_the_action_repeat() -> None:
     assert gymnasium_config("MountainCarContinuous-v0").action_repeat == 8
     assert gymnasium_config("MountainCarContinuous-v0", action_repeat=1).action_repeat == 1

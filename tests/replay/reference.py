@@ -180,6 +180,27 @@ class ReferenceMemory:
                 return newest[0], 0
         return number, self.spec.horizon  # for bootstrapping only
 
+    def later_rows(self) -> dict[float, list[float]]:
+        """Return the observations of all later rows of the episode of each decision, by its observation."""
+        found = {}
+        for number, (arrays, *_) in enumerate(self.blocks):
+            for lane in range(self.spec.lanes):
+                for row in range(self.spec.horizon):
+                    if arrays["acting"][row, lane]:
+                        found[float(arrays["observation"][row, lane, 0])] = self._rest_of_episode(number, lane, row)
+        return found
+
+    def _rest_of_episode(self, number: int, lane: int, row: int) -> list[float]:
+        found = []
+        while True:
+            arrays = self.blocks[number][0]
+            ends = arrays["terminated"][row, lane] or arrays["truncated"][row, lane]
+            number, row = (number, row + 1) if ends else self._row_after(number, row, lane)
+            arrays = self.blocks[number][0]
+            found.append(float(arrays["observation"][row, lane, 0]))
+            if ends or row == self.spec.horizon or not arrays["acting"][row, lane]:
+                return found
+
     def _transition(self, number: int, lane: int, row: int) -> tuple:
         arrays = self.blocks[number][0]
         observation, action = arrays["observation"][row, lane], arrays["decision/action"][row, lane]

@@ -99,6 +99,8 @@ class DAggerConfig(BCConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_range("expert_share", "expert_until")
+        if self.her != "none":
+            raise ValueError(f"her must be 'none': the expert acts for the goal of the episode; found {self.her!r}")
 
     def named_code(self) -> tuple[str, ...]:
         return (*super().named_code(), *([self.expert] if ":" in self.expert else []))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Literal, Self
 
 from srl.algorithms.actor_critic import Schedule
 from srl.api.algorithm import AlgorithmConfig
 from srl.api.control import OptionValue
-from srl.api.dataflow import BatchFunction, BatchTransform, Priorities, Replay, Transitions
+from srl.api.dataflow import BatchFunction, BatchTransform, HindsightGoals, Priorities, Replay, Transitions
 from srl.api.spaces import Box, Space
 from srl.networks.options import NetworkOptions
 from srl.networks.spaces.boxes import is_image, layout_of, space_leaves
@@ -68,6 +68,12 @@ class OffPolicyConfig(NetworkOptions, AlgorithmConfig):
     random_shift: int = 0
     """Pixels by which image observations are shifted at random, at most, when they are drawn from the replay
     (Kostrikov et al. 2021, who use 4). 0: they are not."""
+    her: Literal["none", "future", "final"] = "none"
+    """Hindsight experience replay (Andrychowicz et al. 2017), for environments with `achieved_goal`, `desired_goal` and
+    `compute_reward`: replace the desired goals of drawn transitions by goals that their episode achieved later, at any
+    step (`future`) or at its end (`final`)."""
+    her_ratio: float = 4.0
+    """Transitions with a replaced goal for each one with its own goal."""
     normalize_observation: bool = False
     """Normalize numeric observations to mean 0 and standard deviation 1, using running statistics of all decisions, as
     the on-policy algorithms do. Replay stores raw observations, so that old ones are normalized by the same numbers."""
@@ -95,7 +101,9 @@ class OffPolicyConfig(NetworkOptions, AlgorithmConfig):
         self._check_range("gamma", "priority_alpha", "priority_beta")
         self._check_counts("n_step", "batch_size", "replay_size", "update_threads")
         self._check_positive("updates_per_decision", "learning_rate", "max_grad_norm", "adam_eps")
-        self._check_positive("observation_clip")
+        self._check_positive("observation_clip", "her_ratio")
+        if self.her not in ("none", "future", "final"):
+            raise ValueError(f"her must be one of none, future, final; found {self.her!r}")
         self._check_not_negative("learning_starts", "learning_rate_final", "random_shift")
         if self.replay_size < self.batch_size:
             raise ValueError(f"replay_size must be at least batch_size, {self.batch_size}; found {self.replay_size}")
@@ -111,6 +119,7 @@ class OffPolicyConfig(NetworkOptions, AlgorithmConfig):
             priorities,
             RandomShift(self.random_shift) if self.random_shift else None,
             keeps_new=self.normalize_observation,
+            relabel=None if self.her == "none" else HindsightGoals(self.her, self.her_ratio),
         )
 
     @property

@@ -15,13 +15,14 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from srl.api.block import SEED, SEED_EPISODE
 from srl.api.control import OptionValue
-from srl.api.lanes import Lanes, LanesConfig, LaneSpec, TimeStep, named_texts
+from srl.api.lanes import GoalFunctions, Lanes, LanesConfig, LaneSpec, TimeStep, named_texts
 from srl.api.spaces import Dict, Space
 from srl.base.errors import raised
 from srl.base.state import State, pack, part, under, unpack
 from srl.base.tree import Array, Tree, leaves
 from srl.environments.adapters import minigrid
 from srl.environments.adapters.environment_state import environment_state, restore_environment
+from srl.environments.adapters.goals import goal_functions
 from srl.environments.adapters.info_facts import InfoFacts
 from srl.environments.adapters.masks import (
     MASK_KEY,
@@ -103,6 +104,9 @@ class GymnasiumConfig(MaskableConfig):
             raise ValueError(
                 f"environment {self.name} cannot be recorded with render_mode='rgb_array': {error}"
             ) from error
+
+    def goal_functions(self) -> GoalFunctions:
+        return goal_functions(self.name, self.make)
 
     def make(self) -> Any:
         """Make one copy."""

@@ -17,12 +17,13 @@ from gymnasium.envs.registration import load_env_creator
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from srl.api.control import OptionValue
-from srl.api.lanes import Lanes, LaneSpec, TimeStep
+from srl.api.lanes import GoalFunctions, Lanes, LaneSpec, TimeStep
 from srl.base.errors import raised
 from srl.base.state import State, pack, part, under, unpack
 from srl.base.tree import Array, Tree
 from srl.environments.adapters.autoreset import FACTS, NATIVE, WAITING, flags, next_step
 from srl.environments.adapters.environment_state import environment_state, restore_environment
+from srl.environments.adapters.goals import goal_functions
 from srl.environments.adapters.info_facts import InfoFacts
 from srl.environments.adapters.masks import (
     MASK_KEY,
@@ -70,6 +71,9 @@ class VectorConfig(MaskableConfig):
 
         plain = GymnasiumConfig(self.name, self.kwargs, info_mask=self.info_mask, mask_key=self.mask_key)
         return plain.build_rendered()
+
+    def goal_functions(self) -> GoalFunctions:
+        return goal_functions(self.name, lambda: self.make(1))
 
     def make(self, num_copies: int) -> Any:
         if self.located:

@@ -12,6 +12,7 @@ from srl.api.spaces import Box
 from srl.base.config import TrustCode, to_data
 from srl.base.object_names import refuse_prompt_code
 from srl.experiments.graph.environment_probe import EnvironmentProfile, probe
+from srl.experiments.graph.hindsight import hindsight_hint
 from srl.experiments.graph.recorded_data import with_data
 from srl.experiments.graph.sizes import describe_sizes
 from srl.experiments.graph.standard import standard_experiment
@@ -42,7 +43,7 @@ class PreparedRun:
     @property
     def summary(self) -> str:
         """Lines to print when the run starts: the recipe, the sizes, and a hint about large images."""
-        hint = _image_hint(self.profile.spec, self.environment)
+        hint = _image_hint(self.profile.spec, self.environment) + hindsight_hint(self.experiment)
         return f"{self.recipe}\n{describe_sizes(self.experiment)}{hint}".lstrip()
 
 

@@ -16,6 +16,7 @@ from srl.base.wire import MAX_BYTES
 from srl.experiments.options.algorithms import title_of
 from srl.experiments.options.sections import CLUSTERS
 from srl.experiments.options.train_options import TrainOptions
+from srl.replay.goals import GoalRewardsConfig
 from srl.streams.push import PushStream
 from srl.streams.sample import SampleStream
 from srl.terminal.machine import limits
@@ -88,7 +89,7 @@ def check_replay_options(options: TrainOptions, flows: Sequence[Dataflow]) -> No
 
 
 def replay_workers(
-    policy: str, flow: Replay, samples: PushStream, options: TrainOptions
+    policy: str, flow: Replay, samples: PushStream, options: TrainOptions, goals: GoalRewardsConfig | None = None
 ) -> tuple[ReplayWorkerConfig, Resources]:
     """Return the config of the workers that consume `samples`, and what each of them needs. Raises ValueError if the
     batches of trainers do not fit into messages."""
@@ -98,7 +99,7 @@ def replay_workers(
     resources = Resources()
     if workers.scheduler in CLUSTERS:
         resources = Resources(memory_mb=math.ceil(shard_bytes(flow, samples) / MIB))
-    return ReplayWorkerConfig(policy, flow, samples, stream, options.run.seed), resources
+    return ReplayWorkerConfig(policy, flow, samples, stream, options.run.seed, goals), resources
 
 
 def _check_sample_stream(flow: Replay, stream: SampleStream, samples: PushStream, trainers: int) -> None:

@@ -18,6 +18,7 @@ from srl.base.process import num_cores
 from srl.experiments.graph.customization import extend
 from srl.experiments.graph.environment_probe import EnvironmentProfile
 from srl.experiments.graph.frozen_policy import FrozenPolicyConfig
+from srl.experiments.graph.hindsight import goal_rewards
 from srl.experiments.graph.recorded_data import check_source, update_stream
 from srl.experiments.graph.replay import (
     behind_buffers,
@@ -35,6 +36,7 @@ from srl.experiments.options.train_options import TrainOptions
 from srl.populations.opponent_pool import PoolConfig
 from srl.populations.self_play import SelfPlayConfig
 from srl.populations.versus import versus_spec
+from srl.replay.goals import GoalRewardsConfig
 from srl.streams.push import PushStream
 from srl.streams.request import RequestStream
 from srl.streams.sample import SampleStream
@@ -89,7 +91,7 @@ def standard_experiment(
         others += options.workers.replay_workers * (options.workers.replay != "inline")
         others += options.workers.replay_workers * options.workers.buffer_workers
         sizes = replace(sizes, actors=max(1, num_cores() * options.cluster.hosts - others * len(learning)))
-    builder = _GraphBuilder(options, spec, named, sizes, inference)
+    builder = _GraphBuilder(options, environment, spec, named, sizes, inference)
     for role, teams in zip(named, assign_teams(spec, tuple(role.agents for role in named)), strict=True):
         builder.add_role(role, teams)
     roles, groups, restart = tuple(builder.roles), builder.groups, builder.restart
@@ -123,9 +125,16 @@ class _GraphBuilder:
     """Collects roles, worker groups and policy descriptions, one role at a time."""
 
     def __init__(
-        self, options: TrainOptions, spec: LaneSpec, named: tuple[RoleOptions, ...], sizes: Sizes, inference: str
+        self,
+        options: TrainOptions,
+        environment: LanesConfig,
+        spec: LaneSpec,
+        named: tuple[RoleOptions, ...],
+        sizes: Sizes,
+        inference: str,
     ) -> None:
         self._options, self._spec, self._sizes, self._inference = options, spec, sizes, inference
+        self._environment = environment
         teams = assign_teams(spec, tuple(role.agents for role in named))
         learning = [members for role, members in zip(named, teams, strict=True) if role.frozen is None]
         self._num_learning_policies = len(learning)
@@ -156,7 +165,8 @@ class _GraphBuilder:
             groups = self._sizes.actors * self._sizes.ring
             tracks = groups if aligned else groups * self._sizes.lanes * self._num_agents(teams)
             check_replay_units(flow, samples, tracks, workers.trainers)
-        replay = self._replay(own, flow, samples)
+        goals = self._goals(own)
+        replay = self._replay(own, flow, samples, goals)
         requests = None
         separate = self._inference != "inline"
         trainer_gpu, policy_gpu = gpu_shares(own.algorithm, workers.trainers, workers.policies if separate else 0)
@@ -179,17 +189,26 @@ class _GraphBuilder:
                 WorkerGroup(f"frozen-{policy}", publisher, 1, Resources(cpu=0.0), self.restart, scalable=False)
             )
         else:
-            self._add_trainers(own, team, samples, replay, self._num_agents(teams), trainer_gpu)
+            own_goals = goals if replay is None else None
+            self._add_trainers(own, team, samples, replay, own_goals, self._num_agents(teams), trainer_gpu)
 
     def _has_replay_workers(self, own: RoleOptions) -> bool:
         separate = self._options.workers.replay != "inline" and own.frozen is None
         return separate and isinstance(own.algorithm.dataflow(), Replay)
 
-    def _replay(self, own: RoleOptions, flow: Dataflow, samples: PushStream) -> SampleStream | None:
+    def _goals(self, own: RoleOptions) -> GoalRewardsConfig | None:
+        if own.frozen is not None:
+            return None
+        run, workers = self._options.run, self._options.workers
+        return goal_rewards(own.algorithm, self._environment, self._spec, run.seed, workers.hang_timeout)
+
+    def _replay(
+        self, own: RoleOptions, flow: Dataflow, samples: PushStream, goals: GoalRewardsConfig | None
+    ) -> SampleStream | None:
         """Add the replay workers of a policy, and return the stream to them; None if it has none."""
         if not self._has_replay_workers(own) or not isinstance(flow, Replay):
             return None
-        workers, resources = replay_workers(own.policy, flow, samples, self._options)
+        workers, resources = replay_workers(own.policy, flow, samples, self._options, goals)
         count, name = self._options.workers.replay_workers, _group_name("replay", own.policy)
         self.groups.append(WorkerGroup(name, workers, count, resources, self.restart, scalable=False))
         return workers.replay
@@ -200,6 +219,7 @@ class _GraphBuilder:
         team: TeamSpec,
         samples: PushStream,
         replay: SampleStream | None,
+        goals: GoalRewardsConfig | None,
         agents: int,
         gpu: float,
     ) -> None:
@@ -217,6 +237,7 @@ class _GraphBuilder:
             journal=self._options.checkpoints.journal,
             data=run.data,
             replay=replay,
+            goals=goals,
         )
         restart = replace(self.restart, together=True)
         scalable = workers.scheduler != "inline"  # several trainers need a process each

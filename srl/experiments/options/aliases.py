@@ -79,6 +79,8 @@ _TEXTS = {
     "restart_behavior load_checkpoint": "`srl resume RUN` continues a run",
     "framework": "SRL always uses PyTorch",
     "num_agents": "the environment defines its agents; `roles` says which of them share a policy",
+    "her her_ratio": "hindsight is for algorithms that learn from replay: set `algo` to sac, td3, ddpg or dqn",
+    "goal_selection_strategy n_sampled_goal": "set `her` to future or final, and `her_ratio`",
     "frame_stack framestack": "frames are stacked by the environment: `env_arg` frame_stack=4",
 }
 ADVICE = {name: text for names, text in _TEXTS.items() for name in names.split()}

@@ -81,6 +81,24 @@ _TD3 = (
     Setting("algo.hidden_sizes", (400, 300), "the networks of RL Zoo's settings"),
 )
 
+_ZOO_GOALS = "tuned for these tasks by RL Zoo"
+
+
+def _hindsight(hidden_sizes: tuple[int, ...], batch_size: int) -> tuple[Setting, ...]:
+    return (
+        Setting("algo.her", "future", "rewards are -1 almost everywhere; goals that were reached are worth learning"),
+        Setting("algo.normalize_observation", True, "goals differ by centimeters, next to positions of more than 1 m"),
+        Setting("algo.learning_rate", 1e-3, _ZOO_GOALS),
+        Setting("algo.gamma", 0.95, "episodes have 50 steps"),
+        Setting("algo.tau", 0.05, _ZOO_GOALS),
+        Setting("algo.hidden_sizes", hidden_sizes, _ZOO_GOALS),
+        Setting("algo.batch_size", batch_size, _ZOO_GOALS),
+        Setting("algo.learning_starts", 1_000, "20 episodes"),
+    )
+
+
+_REACH, _PUSH = _hindsight((64, 64), 256), _hindsight((512, 512, 512), 2048)
+
 RECIPES = (
     Recipe(
         "acrobot",
@@ -219,6 +237,24 @@ RECIPES = (
         task=_CONTINUOUS,
         ppo=(*_MUJOCO, Setting("algo.initial_std", 0.4, "about the noise that there would be without the bounds")),
         td3=_TD3,
+    ),
+    Recipe(
+        "fetch-reach",
+        "FetchReach of Gymnasium-Robotics: an arm moves its gripper to a goal",
+        ("FetchReach-v*",),
+        task=_CONTINUOUS,
+        ppo=_MUJOCO,
+        sac=_REACH,
+        td3=_REACH,
+    ),
+    Recipe(
+        "fetch",
+        "FetchPush, FetchSlide and FetchPickAndPlace: an arm moves an object to a goal",
+        ("FetchPush-v*", "FetchSlide-v*", "FetchPickAndPlace-v*"),
+        task=_CONTINUOUS,
+        ppo=_MUJOCO,
+        sac=_PUSH,
+        td3=_PUSH,
     ),
     Recipe(
         "mujoco",

@@ -13,6 +13,7 @@ from srl.api.streams import Inserted, PostedBlock
 from srl.base.meter import Counter
 from srl.base.shared_memory import KeptMemory
 from srl.base.tree import Array
+from srl.replay.goals import GoalRewards
 from srl.replay.memory import Drawn, ReplayMemory
 from srl.replay.storage import Arena
 from srl.streams.push import PushStream
@@ -35,12 +36,20 @@ class ReplayShard:
     """One of several equal parts of a replay, fed by one consumer of the push stream. With `kept`, memory and counts
     outlive this process."""
 
-    def __init__(self, flow: Replay, stream: PushStream, seed: int, kept: KeptMemory | None = None) -> None:
+    def __init__(
+        self,
+        flow: Replay,
+        stream: PushStream,
+        seed: int,
+        kept: KeptMemory | None = None,
+        rewards: GoalRewards | None = None,
+    ) -> None:
         self._flow, self._stream = flow, stream
         shards, arena = stream.consumers, Arena(kept)
         self._counts = arena.array("shard counts", (2,), "int64")
         # Trainers say how many units they draw, so that the batch of the dataflow need not be a multiple of the shards.
-        self._memory = ReplayMemory(replace(flow, batch=shards, keeps_new=False), stream.spec, seed, shards, arena)
+        own = replace(flow, batch=shards, keeps_new=False)
+        self._memory = ReplayMemory(own, stream.spec, seed, shards, arena, rewards)
         self._last = -1  # last update whose blocks were inserted
         self._history: dict[int, _Insertion] = {}  # by update, until no trainer can repeat it
         kinds = {path: spec for path, spec in stream.spec.arrays() if path.split("/")[0] == "observation"}

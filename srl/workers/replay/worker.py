@@ -12,6 +12,7 @@ from srl.api.streams import DrawRequest, Feedback, FillRequest, StreamEnd
 from srl.api.worker import IDLE, WORKED, Context, PollResult, WorkerConfig
 from srl.base.meter import Counter
 from srl.base.seeding import derive
+from srl.replay.goals import GoalRewardsConfig
 from srl.streams.push import PushStream
 from srl.streams.push_consumer import LATE_BLOCK_POLLS
 from srl.streams.sample import SampleStream
@@ -32,6 +33,7 @@ class ReplayWorkerConfig(WorkerConfig):
     samples: PushStream  # one consumer for each replay worker
     replay: SampleStream
     seed: int
+    goals: GoalRewardsConfig | None = None  # rewards of goals, if the dataflow relabels
 
     def ends(self) -> list[StreamEnd]:
         return [self.samples.end("target"), self.replay.end("target")]
@@ -54,7 +56,8 @@ class ReplayWorker:
         kept = context.kept_memory(config.policy, index)
         if kept is not None and index == 0:
             kept.free_beyond(config.samples.consumers)
-        self._shard = ReplayShard(config.flow, config.samples, seed, kept)
+        rewards = None if config.goals is None else config.goals.build()
+        self._shard = ReplayShard(config.flow, config.samples, seed, kept, rewards)
         self._is_prioritized = config.flow.priorities is not None
         self._consumer = config.samples.consumer(context)
         self._server = config.replay.server(context)

@@ -15,6 +15,7 @@ from srl.base.seeding import derive
 from srl.base.state import State
 from srl.base.tree import Array, from_leaves
 from srl.datasets.recorded import HORIZON, RecordedData, block_spec, fill
+from srl.replay.goals import GoalRewards
 from srl.replay.memory import ReplayMemory
 from srl.streams.push import PushStream
 
@@ -38,6 +39,7 @@ class RecordedBatches:
         num_steps: int,
         rank: int,
         seed: int,
+        rewards: GoalRewards | None = None,
     ) -> None:
         """`num_steps` gradient steps were made before. `spaces` are those of observations and actions."""
         self._stream, self._target = stream, target_steps
@@ -46,7 +48,7 @@ class RecordedBatches:
         recorded = RecordedData(data)
         spec = block_spec(stream.spec.observation, stream.spec.decision)
         whole = replace(flow, batch=flow.batch // stream.consumers, capacity=recorded.num_blocks * HORIZON)
-        self._memory = ReplayMemory(whole, spec, seed)
+        self._memory = ReplayMemory(whole, spec, seed, rewards=rewards)
         observations: list[dict[str, Array]] = []
 
         def insert(arrays: dict[str, Array], track: str, first_step: int) -> None:

@@ -12,6 +12,7 @@ from srl.api.streams import Batch, PostedBlock
 from srl.base.meter import Counter
 from srl.base.shared_memory import KeptMemory
 from srl.base.state import State, pack, part, under, unpack
+from srl.replay.goals import GoalRewards
 from srl.replay.memory import Drawn, ReplayMemory
 from srl.replay.storage import Arena
 from srl.streams.push import PushStream
@@ -37,11 +38,12 @@ class ReplayMaker:
         seed: int,
         kept: KeptMemory | None = None,
         lowest: Callable[[int], int] = int,
+        rewards: GoalRewards | None = None,
     ) -> None:
         self._flow, self._stream = flow, stream
         arena = Arena(kept)
         self._counts = arena.array("counts", (3,), "int64")
-        self._memory = ReplayMemory(flow, stream.spec, seed, stream.consumers, arena)
+        self._memory = ReplayMemory(flow, stream.spec, seed, stream.consumers, arena, rewards)
         self._target = max(1, target_steps // stream.consumers)
         self._warmup = flow.warmup // stream.consumers
         # Ranks must make the same number of gradient steps, but some may have lost their memory, or counted less.

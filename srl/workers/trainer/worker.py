@@ -21,6 +21,7 @@ from srl.base.meter import Counter, Phase
 from srl.base.seeding import derive
 from srl.base.state import NotResumableYet, State, part, under
 from srl.base.tree import Array
+from srl.replay.goals import GoalRewards, GoalRewardsConfig
 from srl.streams.push import PushStream
 from srl.streams.sample import SampleStream
 from srl.workers.trainer.batches import BatchMaker, DirectBatches, PrefetchedBatches, TrajectoryMaker, set_gauges
@@ -50,6 +51,8 @@ class TrainerWorkerConfig(WorkerConfig):
     """Data sets to learn from, in place of what actors send. A step is then a gradient step."""
     replay: SampleStream | None = None
     """Stream to the replay workers that consume `samples`; None: the trainer consumes them itself."""
+    goals: GoalRewardsConfig | None = None
+    """Rewards of goals, if the dataflow relabels what this trainer draws; replay workers have their own."""
 
     def committed_policy(self) -> str:
         return self.policy
@@ -120,7 +123,12 @@ class TrainerWorkerConfig(WorkerConfig):
         kept = context.kept_memory(self.policy, context.worker_id.index)
         if kept is not None and context.worker_id.index == 0:
             kept.free_beyond(self.samples.consumers)
-        return ReplayMaker(flow, self.samples, self.target_steps, num_batches, self.seed, kept, lowest)
+        counts = self.target_steps, num_batches
+        return ReplayMaker(flow, self.samples, *counts, self.seed, kept, lowest, self.rewards())
+
+    def rewards(self) -> GoalRewards | None:
+        """Return the rewards of goals, for a memory in this trainer."""
+        return None if self.goals is None else self.goals.build()
 
     def transformed(self, source: StreamBatchSource, rank: int) -> StreamBatchSource:
         """Return the source with the transform of the dataflow, unless there is none or buffer workers apply it."""
@@ -180,7 +188,8 @@ class TrainerWorker:
             spaces, flow = (config.observation, config.action), config.algorithm.dataflow()
             assert isinstance(flow, Replay)
             counts = config.target_steps, version, self._steps
-            recorded = RecordedBatches(config.data, flow, config.samples, spaces, *counts, self._rank, config.seed)
+            place = self._rank, config.seed
+            recorded = RecordedBatches(config.data, flow, config.samples, spaces, *counts, *place, config.rewards())
             return config.transformed(recorded, self._rank)
 
         def open_source(context: Context) -> StreamBatchSource:
