@@ -44,6 +44,9 @@ class BCConfig(OffPolicyConfig):
     def dataflow(self) -> Replay:
         return replace(super().dataflow(), only_recorded=True)
 
+    def discount(self) -> None:
+        """Return None: it does not learn from rewards."""
+
     def check(self, observation: Space, action: Space) -> None:
         check_action_space(action, self)
         if isinstance(action, Dict):
