@@ -96,11 +96,16 @@ class ReplayActorCriticTrainer(TransitionTrainer):
             target = self.critic_target(batch)
         values = self.taken_values(batch)
         loss = critic_loss(values, target, batch.weight)
-        loss.backward()  # type: ignore[no-untyped-call]
+        regularizer, metrics = self.critic_regularizer(batch, values)
+        (loss if regularizer is None else loss + regularizer).backward()  # type: ignore[no-untyped-call]
         self.learner.descend(CRITIC, learning_rate, self.config.max_grad_norm)
         with torch.no_grad():
             errors = (values - target).abs_().mean(0)
-            return {"critic_loss": loss.detach(), "value": values.mean()}, errors
+            return {"critic_loss": loss.detach(), "value": values.mean(), **metrics}, errors
+
+    def critic_regularizer(self, batch: Minibatch, values: Tensor) -> tuple[Tensor | None, dict[str, Tensor]]:
+        """Return a further loss of the critics and metrics, given the values [E, B] of the actions in the batch."""
+        return None, {}
 
     def taken_values(self, batch: Minibatch) -> Tensor:
         """Return the values [E, B] of the actions in the batch."""
