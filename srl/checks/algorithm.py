@@ -64,6 +64,8 @@ IN_REPLAY = {
 """Options of algorithms that learn from replay. A probe is short, its targets do not vary, and its values are small."""
 NO_ENTROPY = {"initial_temperature": 1e-4, "learn_temperature": False}
 """Options of algorithms whose values contain the entropy of the policy, for probes of values."""
+DATA_STEPS = 10
+"""Gradient steps per update of a run on data. The learning rate falls once per update, and should end near 0."""
 IMITATED_SHARE = 0.75
 """Share of the better action in data for algorithms that imitate it."""
 MIN_UPDATES = 50
@@ -352,8 +354,9 @@ class _ProbeRun:
         updates = max(1, round(max(MIN_UPDATES, self._case.gradient_steps / per_batch) * self._effort))
         flow = config.dataflow()
         if self._recorded(config):  # a step is a gradient step
-            steps = round(self._case.gradient_steps * self._effort)
-            return options.replace(algorithm=config, env_args=self._environment()[1], steps=max(1, steps), eval_every=0)
+            steps = max(1, round(self._case.gradient_steps * self._effort))
+            environment = {"env_args": self._environment()[1], "eval_every": 0, "checkpoint_seconds": 3600.0}
+            return options.replace(algorithm=config, steps=steps, batch=DATA_STEPS, **environment)
         if isinstance(flow, Replay):
             decisions = flow.warmup + self._case.gradient_steps * self._effort / flow.updates_per_decision
             updates = max(1, round(decisions / (LANES * HORIZON)))

@@ -147,7 +147,7 @@ CASES = (
         "ChosenReward",
         (KnownValue("value", (1.0,), (1.0,)),),
         needs="data",
-        gradient_steps=1200,
+        gradient_steps=600,
     ),
     ProbeCase("masked", "actions that the mask forbids", "Masked", best=1.0, needs="mask"),
     ProbeCase(
