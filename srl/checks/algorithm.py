@@ -208,7 +208,9 @@ class _ProbeRun:
         """Whether the probe's actions are real numbers: by its definition, or because the algorithm has no choices."""
         if self._case.needs in ("game", "mask"):
             return False
-        return self._case.needs == "real" or (not self._accepts(Discrete(2)) and self._accepts(Box((1,), low=-1.0)))
+        return self._case.needs == "real" or (
+            not self._accepts(Discrete(2)) and self._accepts(Box((1,), low=-1.0, high=1.0))
+        )
 
     def _accepts(self, action: Space) -> bool:
         try:

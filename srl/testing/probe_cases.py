@@ -147,7 +147,8 @@ CASES = (
         "ChosenReward",
         (KnownValue("value", (1.0,), (1.0,)),),
         needs="data",
-        gradient_steps=600,
+        gradient_steps=900,
+        learning_rate=1e-3,
     ),
     ProbeCase("masked", "actions that the mask forbids", "Masked", best=1.0, needs="mask"),
     ProbeCase(

@@ -248,12 +248,11 @@ def test_q_learning_passes_all_probes_that_fit(algo: str) -> None:
     assert set(found.values()) == {"pass"}, found
 
 
-def test_recorded_data_is_improved_on_or_imitated() -> None:
+@pytest.mark.parametrize(("algo", "expected"), [("iql", 1.0), ("bc", -1.0)])
+def test_recorded_data_is_improved_on_or_imitated(algo: str, expected: float) -> None:
     pytest.importorskip("h5py")
-    small = {"hidden_sizes": (32,)}
-    for algo, expected in (("iql", 1.0), ("bc", -1.0)):
-        (result,) = check_algo(algo, probes=("mixed",), effort=0.5, **{algo: small})
-        assert (result.verdict, result.expected) == ("pass", {"return": expected}), result
+    (result,) = check_algo(algo, probes=("mixed",), effort=0.5, **{algo: {"hidden_sizes": (32,)}})
+    assert (result.verdict, result.expected) == ("pass", {"return": expected}), result
 
 
 def test_the_value_of_iql_is_an_expectile() -> None:
