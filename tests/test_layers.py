@@ -43,7 +43,7 @@ MAY_IMPORT = {
     "experiments": RUNTIME | LEARNING | {"callbacks", "datasets", "replay", "storage", "terminal"},
     "results": FOUNDATION | LEARNING | {"datasets", "workers", "storage", "experiments", "terminal"},
     "bench": RUNTIME | LEARNING | {"experiments", "testing"},
-    "checks": FOUNDATION | {"controller", "environments", "storage", "experiments", "results", "testing"},
+    "checks": FOUNDATION | {"controller", "datasets", "environments", "storage", "experiments", "results", "testing"},
     "cli": RUNTIME
     | LEARNING
     | {"replay", "storage", "experiments", "results", "bench", "checks", "terminal", "testing"},

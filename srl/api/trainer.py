@@ -103,6 +103,11 @@ class Trainer(ABC):
         """Return the lowest number that any rank passes; all ranks call this equally often. Required for `join`."""
         return number
 
+    def value(self, observation: Tree, state: Tree | None, first: Array) -> Array | None:
+        """Return the critics' estimates of the policy's discounted return [B], for checks; arguments are as for
+        :meth:`srl.api.policy.Policy.value`. Default: None, the policy has them."""
+        return None
+
     def uncommitted_state(self) -> State:
         """Return arrays beyond `state`, such as batches for later updates. Only an inline run saves them."""
         return {}

@@ -55,6 +55,7 @@ PARTS = {
     "dagger": "srl.algorithms.offline.config:DAggerConfig",
     "iql": "srl.algorithms.offline.config:IQLConfig",
     "td3bc": "srl.algorithms.offline.config:TD3BCConfig",
+    "cql": "srl.algorithms.offline.config:CQLConfig",
     "saved-expert": "srl.storage.saved_policies:SavedExpert",
     # Environments
     "gymnasium": "srl.environments.adapters.gymnasium:GymnasiumConfig",

@@ -17,9 +17,11 @@ from srl.api.algorithm import AlgorithmConfig
 from srl.api.dataflow import Replay
 from srl.api.lanes import TeamSpec
 from srl.api.policy import Policy
-from srl.api.spaces import Dict
-from srl.base.tree import Array, Tree, leaves, map_tree
-from srl.environments.adapters.masks import MASK_KEY, OBSERVATION
+from srl.api.spaces import Box, Discrete, Space
+from srl.api.trainer import Trainer
+from srl.base.tree import Array, Tree
+from srl.checks.probe_answers import effect_of_memory, forbidden_share, observation_of, trained, untrained
+from srl.checks.probe_data import record
 from srl.environments.registry import lanes_config
 from srl.experiments.options.algorithms import with_absolute_paths, with_settings
 from srl.experiments.options.keywords import make_options
@@ -30,23 +32,23 @@ from srl.results.evaluate import evaluate
 from srl.results.load import load
 from srl.testing.algorithm_checks import check_algorithm
 from srl.testing.findings import has_errors
-from srl.testing.probe_cases import DISCOUNT, MODULE, KnownValue, ProbeCase, choose_cases
+from srl.testing.probe_cases import DISCOUNT, EXPECTILE, MODULE, KnownValue, ProbeCase, choose_cases
 
 TOLERANCE = 0.02
 EPISODES = 256
-NUM_DRAWS = 512
-"""Number of sampled actions. The mask forbids a third of the actions, so a policy that ignores it is detected."""
 CONTRACT = "contract"
 MEMORY = "gru"
 NO_MEMORY = "none"
 CHANCE = 0.6  # return from guessing between two actions, with a margin for luck
 FORBIDDEN = "forbidden"
 STALE_MEMORY = "effect of the previous episode's memory"
-STATED = f"{MODULE}:stated"
+VARIANT = f"{MODULE}:variant"
 LANES, HORIZON = 8, 8
 AT_MOST = {"num_minibatches": 4, "auxiliary_every": 4}
 """Upper bounds for options. A probe's batch is small, so more minibatches take time without benefit. Its training is
 short, so a periodic phase such as PPG's must run several times, on data not much older than the policy."""
+MIN_TAU = 0.1
+"""Lower bound for the speed of target networks."""
 IN_REPLAY = {
     "learning_starts": 128,
     "batch_size": 32,
@@ -60,6 +62,12 @@ IN_REPLAY = {
     "learning_rate_schedule": "linear",
 }
 """Options of algorithms that learn from replay. A probe is short, its targets do not vary, and its values are small."""
+NO_ENTROPY = {"initial_temperature": 1e-4, "learn_temperature": False}
+"""Options of algorithms whose values contain the entropy of the policy, for probes of values."""
+DATA_STEPS = 10
+"""Gradient steps per update of a run on data. The learning rate falls once per update, and should end near 0."""
+IMITATED_SHARE = 0.75
+"""Share of the better action in data for algorithms that imitate it."""
 MIN_UPDATES = 50
 """Minimum number of updates, however many gradient steps each makes: training needs fresh data."""
 Bound: TypeAlias = Literal["equal", "at most"]
@@ -157,10 +165,11 @@ class _ProbeRun:
         began = time.perf_counter()
         try:
             team = self._team()
-            self._options.algorithm.check(team.observation, team.action)
+            config = with_settings(self._options.algorithm, self._expert(), self._options.algo)
+            config.check(team.observation, team.action)
         except (_Unsupported, ValueError):
             return None
-        findings = check_algorithm(self._options.algorithm, team.observation, team.action)
+        findings = check_algorithm(config, team.observation, team.action)
         return ProbeResult(
             CONTRACT,
             "a policy or trainer that breaks its contract",
@@ -180,16 +189,56 @@ class _ProbeRun:
             lanes.close()
 
     def _environment(self) -> tuple[str, dict[str, Any]]:
-        """Return the probe's name and options. If the critic reads additional keys, the probe provides them."""
+        """Return the probe's name and options. If the critic reads additional keys, the probe provides them; if the
+        algorithm has no choices, its actions are real numbers."""
         case, options = self._case, dict(self._case.env_args)
+        if self._real:
+            options |= {"probe": case.probe, "real": True}
         global_keys = self._options.algorithm.global_observation_keys()  # only the critic reads them
         if case.needs == "state" and not global_keys:
             raise _Unsupported("its config has no `global_keys`: its critic reads the same observation as its actor")
         if not global_keys:
-            return case.environment, options
+            return VARIANT if self._real else case.environment, options
         if case.needs == "game":
             raise _Unsupported("the correct value of a critic that observes the whole game is not known")
-        return STATED, {**options, "probe": case.probe, "keys": [*global_keys], "hidden": case.needs == "state"}
+        return VARIANT, {**options, "probe": case.probe, "keys": [*global_keys], "hidden": case.needs == "state"}
+
+    @property
+    def _real(self) -> bool:
+        """Whether the probe's actions are real numbers: by its definition, or because the algorithm has no choices."""
+        if self._case.needs in ("game", "mask"):
+            return False
+        return self._case.needs == "real" or (
+            not self._accepts(Discrete(2)) and self._accepts(Box((1,), low=-1.0, high=1.0))
+        )
+
+    def _accepts(self, action: Space) -> bool:
+        try:
+            self._options.algorithm.check(Box((1,)), action)
+        except ValueError:
+            return False
+        return True
+
+    def _expert(self) -> dict[str, str]:
+        """Return the option that names an expert, for algorithms that need one and have none."""
+        if getattr(self._options.algorithm, "expert", None) != "":
+            return {}
+        return {"expert": f"{MODULE}:{'follow_real' if self._real else 'follow'}"}
+
+    def _recorded(self, config: AlgorithmConfig) -> bool:
+        flow = config.dataflow()
+        return isinstance(flow, Replay) and flow.only_recorded
+
+    def _data(self, config: AlgorithmConfig, team: TeamSpec) -> str:
+        """Record a data set. Return its path."""
+        case = self._case
+        share = IMITATED_SHARE if config.discount() is None and case.needs != "data" else case.better_share
+        name, options = self._environment()
+        directory = self._root / f"{case.name}-v0"
+        try:
+            return str(record(directory, name, options, team, share, self._options.run.seed))
+        except ImportError as error:
+            raise _Unsupported(str(error)) from error
 
     def _prepare(self, team: TeamSpec) -> tuple[dict[str, Any], str]:
         """Return the config changes for this probe and a note about them. Options set by the user are kept."""
@@ -198,7 +247,9 @@ class _ProbeRun:
         changes: dict[str, Any] = {"learning_rate": self._case.learning_rate, "gamma": DISCOUNT}
         changes |= {name: most for name, most in AT_MOST.items() if values.get(name, 0) > most}
         if isinstance(config.dataflow(), Replay):
-            changes |= IN_REPLAY
+            changes |= IN_REPLAY | self._expert() | (NO_ENTROPY if self._case.values else {})
+            if values.get("tau", 1.0) < MIN_TAU:
+                changes["tau"] = MIN_TAU
             if values.get("n_step", 1) < self._case.span:
                 changes["n_step"] = self._case.span
             elif self._case.values and self._case.best is not None:
@@ -218,19 +269,22 @@ class _ProbeRun:
             fitted.check(team.observation, team.action)
         except ValueError as error:
             raise _Unsupported(str(error)) from error
-        flow = fitted.dataflow()
-        if isinstance(flow, Replay) and flow.only_recorded:
-            raise _Unsupported("it learns from recorded data, which a probe does not have")
+        if self._case.needs == "data" and not self._recorded(fitted):
+            raise _Unsupported("it does not need recorded data")
+        if self._case.needs == "game" and self._recorded(fitted):
+            raise _Unsupported("data sets are of environments with one agent")
+        if self._case.name == EXPECTILE and not hasattr(fitted, EXPECTILE):
+            raise _Unsupported("its config has no `expectile`")
         decision = fitted.decision_spec(team.observation, team.action)
         if self._case.needs == "memory":
             if "state" not in decision:
                 raise _Unsupported("its decisions have no `state`: the policy has no memory")
             note = f"memory {fitted.memory_kind()}" if fitted.memory_kind() else ""
-        if self._case.values and self._values(_untrained(fitted, team), team) is None:
-            raise _Unsupported("its decisions have no `value`, and its policy has no method `value`")
+        if self._case.values and self._values(*untrained(fitted, team), team) is None:
+            raise _Unsupported("its decisions have no `value`, and neither policy nor trainer has a method `value`")
         if self._case.discounted and fitted.discount() is None:
             raise _Unsupported("its config has no discount (`discount` returns None), on which the answer depends")
-        if self._case.needs == "mask" and (share := _forbidden_share(_untrained(fitted, team), team)) > 0.0:
+        if self._case.needs == "mask" and (share := forbidden_share(untrained(fitted, team)[0], team)) > 0.0:
             raise _Unsupported(f"`action_mask` is not read: {share:.0%} of an untrained policy's actions are forbidden")
         return changes, note
 
@@ -238,6 +292,8 @@ class _ProbeRun:
         """Train with these options and return `aim` completed with the measured quantities."""
         began, found, note = time.perf_counter(), dict[str, float](), aim.note
         try:
+            if self._recorded(options.algorithm):
+                options = options.replace(data=(self._data(options.algorithm, team),))
             found = self._found(start(self._environment()[0], options, None, self._root, None), team)
         except ValueError as error:  # something is missing, such as an expert
             raise _Unsupported(str(error)) from error
@@ -252,8 +308,11 @@ class _ProbeRun:
         case, own = self._case, config.discount()
         discount = DISCOUNT if own is None else own
         expected = {seen.title: seen.value(discount) for seen in case.values}
+        if case.name == EXPECTILE:  # of values 1 and -1 with equal shares
+            expected = {"value": 2.0 * getattr(config, EXPECTILE) - 1.0}
         if case.best is not None:
-            expected["return"] = case.best
+            imitates = case.needs == "data" and own is None  # the action of the majority, which is the worse one
+            expected["return"] = -case.best if imitates else case.best
         if case.at_most is not None:
             expected |= {"return": case.at_most, **({STALE_MEMORY: 0.0} if case.needs == "memory" else {})}
         return expected
@@ -263,32 +322,34 @@ class _ProbeRun:
         policy = load(run.path).policy
         found: dict[str, float] = {}
         if case.values:
-            value = self._values(policy, team)
+            value = self._values(policy, trained(run.path, team), team)
             assert value is not None
             found = {seen.title: float(number) for seen, number in zip(case.values, value, strict=True)}
         if case.best is not None or case.at_most is not None:
             found["return"] = evaluate(run.path, episodes=EPISODES, seed=1).mean
         if case.at_most is not None and case.needs == "memory":
-            found[STALE_MEMORY] = _effect_of_memory(policy, team)
-        if case.needs == "mask" and (share := _forbidden_share(policy, team)) > 0.0:
+            found[STALE_MEMORY] = effect_of_memory(policy, team)
+        if case.needs == "mask" and (share := forbidden_share(policy, team)) > 0.0:
             found["return"] = float("nan")
             found[FORBIDDEN] = share
         return found
 
-    def _values(self, policy: Policy, team: TeamSpec) -> Array | None:
-        """Return the policy's estimates of the known values."""
-        found = [self._value(policy, team, seen) for seen in self._case.values]
+    def _values(self, policy: Policy, trainer: Trainer, team: TeamSpec) -> Array | None:
+        """Return the estimates of the known values."""
+        found = [self._value(policy, trainer, team, seen) for seen in self._case.values]
         known = [value for value in found if value is not None]
         return np.concatenate(known) if len(known) == len(found) else None
 
-    def _value(self, policy: Policy, team: TeamSpec, seen: KnownValue) -> Array | None:
+    def _value(self, policy: Policy, trainer: Trainer, team: TeamSpec, seen: KnownValue) -> Array | None:
         def observed(content: tuple[float, ...]) -> Tree:
-            return _observation(team, np.array([content], np.float32), hidden=self._case.needs == "state")
+            return observation_of(team, np.array([content], np.float32), hidden=self._case.needs == "state")
 
         state, first = None, np.ones(1, np.bool_)
         if seen.after is not None:
             state = policy.act(observed(seen.after), None, first, greedy=True).get("state")
-        return policy.value(observed(seen.observation), state, first if state is None else ~first)
+        now = observed(seen.observation), state, first if state is None else ~first
+        found = trainer.value(*now)
+        return policy.value(*now) if found is None else found
 
     def _with(self, changes: Mapping[str, Any]) -> TrainOptions:
         """Return the options for training on this probe."""
@@ -298,6 +359,10 @@ class _ProbeRun:
         per_batch = cost.epochs * cost.minibatches
         updates = max(1, round(max(MIN_UPDATES, self._case.gradient_steps / per_batch) * self._effort))
         flow = config.dataflow()
+        if self._recorded(config):  # a step is a gradient step
+            steps = max(1, round(self._case.gradient_steps * self._effort))
+            environment = {"env_args": self._environment()[1], "eval_every": 0, "checkpoint_seconds": 3600.0}
+            return options.replace(algorithm=config, steps=steps, batch=DATA_STEPS, **environment)
         if isinstance(flow, Replay):
             decisions = flow.warmup + self._case.gradient_steps * self._effort / flow.updates_per_decision
             updates = max(1, round(decisions / (LANES * HORIZON)))
@@ -315,36 +380,3 @@ def _fits(found: float, expected: float, bound: str) -> bool:
     if bound == "at most":
         return found <= expected + 1e-4
     return abs(found - expected) <= TOLERANCE * abs(expected)
-
-
-def _untrained(config: AlgorithmConfig, team: TeamSpec) -> Policy:
-    policy = config.build_policy(team.observation, team.action, 0)
-    policy.load(config.build_trainer(team.observation, team.action, 0).parameters(), 0)
-    return policy
-
-
-def _forbidden_share(policy: Policy, team: TeamSpec) -> float:
-    """Return the fraction of sampled actions that :class:`Masked` forbids."""
-    mask: Array = np.array([[1, 1, 0]] * NUM_DRAWS, np.int8)
-    observation = _observation(team, np.ones((NUM_DRAWS, 1), np.float32), mask)
-    action = np.asarray(policy.act(observation, None, np.ones(NUM_DRAWS, np.bool_))["action"])
-    return float((mask[np.arange(NUM_DRAWS), action] == 0).mean())
-
-
-def _observation(team: TeamSpec, seen: Array, mask: Array | None = None, *, hidden: bool = False) -> Tree:
-    """Return an observation with the content `seen` [B, n] under the probe's keys (see `probe_environments`)."""
-    if not isinstance(team.observation, Dict):
-        return seen
-    own = {OBSERVATION: np.ones_like(seen) if hidden else seen} | ({} if mask is None else {MASK_KEY: mask})
-    return {name: own.get(name, seen) for name in team.observation.items}
-
-
-def _effect_of_memory(policy: Policy, team: TeamSpec) -> float:
-    """Return how much memory left over from the previous episode changes the memory after the first decision."""
-    observation, first = _observation(team, np.zeros((1, 1), np.float32)), np.ones(1, np.bool_)
-    fresh: Any = policy.act(observation, None, first, greedy=True)["state"]
-    stale = map_tree(np.ones_like, fresh)
-    kept: Any = policy.act(observation, stale, first, greedy=True)["state"]
-    return max(
-        float(np.abs(one - other).max()) for (_, one), (_, other) in zip(leaves(fresh), leaves(kept), strict=True)
-    )

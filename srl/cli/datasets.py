@@ -15,7 +15,7 @@ from srl.terminal.formatting import estimate, plural
 class Collect(PlayCommand):
     """Record a data set of what a trained policy does, in Minari's format.
 
-    Learn from it with `srl train ENV --algo bc --data DATASET` (or iql, td3bc, sac, td3, dqn).
+    Learn from it with `srl train ENV --algo bc --data DATASET` (or iql, td3bc, cql, sac, td3, dqn).
 
     Examples:
       srl collect latest --out data/cartpole-v0

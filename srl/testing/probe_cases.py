@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 MODULE = "srl.testing.probe_environments"
+EXPECTILE = "expectile"
 DISCOUNT = 0.9
 """Discount of the probes, small enough that an algorithm learns the values within seconds."""
 
@@ -45,9 +46,11 @@ class ProbeCase:
     """Return of an episode with the best actions."""
     at_most: float | None = None
     """Upper bound on the return of a correct algorithm, with a margin for chance."""
-    needs: Literal["nothing", "memory", "mask", "state", "goals", "game"] = "nothing"
+    needs: Literal["nothing", "memory", "mask", "state", "goals", "game", "real", "data"] = "nothing"
     """Feature that the algorithm must have. `state`: a critic that sees more than the actor; only the critic gets the
-    observation. `goals`: hindsight."""
+    observation. `goals`: hindsight. `real`: Box actions. `data`: it learns only from recorded data."""
+    better_share: float = 0.5
+    """Share of the better action in recorded data, for algorithms that learn from it."""
     discounted: bool = False
     """Whether the known values depend on the discount."""
     span: int = 1
@@ -119,6 +122,33 @@ CASES = (
         at_most=0.6,
         needs="memory",
         gradient_steps=400,
+    ),
+    ProbeCase(
+        "real",
+        "a policy of real-valued actions that does not improve",
+        "CreditedReward",
+        best=1.0,
+        needs="real",
+        span=2,
+        gradient_steps=600,
+    ),
+    ProbeCase(
+        "mixed",
+        "recorded data that is imitated where it should be improved on, or the reverse",
+        "ChosenReward",
+        best=1.0,
+        needs="data",
+        better_share=0.25,
+        gradient_steps=600,
+    ),
+    ProbeCase(
+        EXPECTILE,
+        "values of recorded actions that are not their upper expectile",
+        "ChosenReward",
+        (KnownValue("value", (1.0,), (1.0,)),),
+        needs="data",
+        gradient_steps=900,
+        learning_rate=1e-3,
     ),
     ProbeCase("masked", "actions that the mask forbids", "Masked", best=1.0, needs="mask"),
     ProbeCase(

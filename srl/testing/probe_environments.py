@@ -194,9 +194,40 @@ class Stated(gymnasium.ObservationWrapper[Any, int, Any]):  # type: ignore[misc]
         return {**parts, **own, **dict.fromkeys(self._keys, seen)}
 
 
-def stated(probe: str, keys: Sequence[str], hidden: bool = False, **kwargs: Any) -> Stated:
-    """Build the probe class named `probe` and add observation keys that only the critic reads."""
-    return Stated(globals()[probe](**kwargs), keys, hidden)
+class RealActions(gymnasium.ActionWrapper[Any, Any, int]):  # type: ignore[misc]
+    """A probe whose action is a number between -1 and 1: action 1 if it is positive, otherwise action 0."""
+
+    def __init__(self, probe: gymnasium.Env[Any, int]) -> None:
+        super().__init__(probe)
+        self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+    def action(self, action: Array) -> int:
+        return int(action[0] > 0.0)
+
+
+def variant(
+    probe: str, keys: Sequence[str] = (), hidden: bool = False, real: bool = False, **kwargs: Any
+) -> gymnasium.Env[Any, Any]:
+    """Build the probe class named `probe`, with observation `keys` that only the critic reads, or with a real number
+    as action."""
+    built = globals()[probe](**kwargs)
+    if real:
+        built = RealActions(built)
+    return Stated(built, keys, hidden) if keys else built
+
+
+def follow(observation: Any) -> Array:
+    """Return the best actions [B] in observations of `ChosenReward`, `CreditedReward` and `Masked`: an expert for
+    DAgger."""
+    seen = observation[OBSERVATION] if isinstance(observation, Mapping) else observation
+    actions: Array = (np.asarray(seen)[:, 0] > 0.0).astype(np.int64)
+    return actions
+
+
+def follow_real(observation: Any) -> Array:
+    """Return `follow` as real numbers [B, 1]."""
+    actions: Array = (follow(observation)[:, None] - 0.5).astype(np.float32)
+    return actions
 
 
 def bit_flip(**kwargs: Any) -> BitFlip:

@@ -1,4 +1,4 @@
-"""BC, DAgger, IQL and TD3+BC: losses by hand, the contract, and what they learn from a few decisions."""
+"""BC, DAgger, IQL, TD3+BC and CQL: losses by hand, the contract, and what they learn from a few decisions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import torch
 from support.experts import balances
 
-from srl.algorithms.offline.config import BCConfig, DAggerConfig, IQLConfig, TD3BCConfig
+from srl.algorithms.offline.config import BCConfig, CQLConfig, DAggerConfig, IQLConfig, TD3BCConfig
 from srl.algorithms.offline.losses import advantage_weights, cloning_loss, constrained_loss, expectile_loss
 from srl.algorithms.offpolicy.normalization import normalizers_in
 from srl.api.algorithm import AlgorithmConfig
@@ -32,6 +32,8 @@ KINDS: dict[str, tuple[AlgorithmConfig, Space, Space]] = {
     "iql": (IQLConfig(**SMALL), SEEN, REACH),
     "iql choices": (IQLConfig(**SMALL, normalize_observation=True), MASKED, Discrete(3)),
     "td3bc": (TD3BCConfig(**SMALL), SEEN, REACH),
+    "cql": (CQLConfig(**SMALL), SEEN, REACH),
+    "cql choices": (CQLConfig(**SMALL), MASKED, Discrete(3)),
 }
 
 

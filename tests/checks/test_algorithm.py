@@ -13,6 +13,7 @@ import pytest
 from support.counting import CountingConfig
 
 from srl.algorithms.mappo import MAPPOConfig
+from srl.algorithms.offline.config import IQLConfig
 from srl.algorithms.ppo.config import PPOConfig
 from srl.api.policy import Decision, Policy
 from srl.api.spaces import Space
@@ -248,6 +249,8 @@ def test_hindsight_is_not_asked_of_algorithms_without_it() -> None:
     assert "no `her`" in result.note
 
 
+FOR_OTHERS = ["mixed", "expectile"]
+"""Probes of algorithms that learn from recorded data."""
 ON_REPLAY = {"dqn": ["memory", "leak"], "rainbow": ["memory", "leak"], "apex": ["memory", "leak"], "r2d2": ["goals"]}
 """Algorithm -> probes that it does not support."""
 
@@ -257,9 +260,66 @@ ON_REPLAY = {"dqn": ["memory", "leak"], "rainbow": ["memory", "leak"], "apex": [
 def test_q_learning_passes_all_probes_that_fit(algo: str) -> None:
     pytest.importorskip("pettingzoo")
     found = verdicts(check_algo(algo))
-    not_asked = [*ON_REPLAY[algo], "state", "peeking"]
+    not_asked = [*ON_REPLAY[algo], "state", "peeking", *FOR_OTHERS, "real"]
     assert [found.pop(probe) for probe in not_asked] == ["not supported"] * len(not_asked)
     assert set(found.values()) == {"pass"}, found
+
+
+@pytest.mark.parametrize(("algo", "expected"), [("iql", 1.0), ("bc", -1.0)])
+def test_recorded_data_is_improved_on_or_imitated(algo: str, expected: float) -> None:
+    pytest.importorskip("h5py")
+    options: dict[str, Any] = {algo: {"hidden_sizes": (32,)}}
+    (result,) = check_algo(algo, probes=("mixed",), effort=0.5, **options)
+    assert (result.verdict, result.expected) == ("pass", {"return": expected}), result
+
+
+def test_the_value_of_iql_is_an_expectile() -> None:
+    pytest.importorskip("h5py")
+    (result,) = check_algo("iql", probes=("expectile",), iql={"hidden_sizes": (32,), "expectile": 0.8})
+    assert result.verdict == "pass", result
+    assert result.expected == pytest.approx({"value": 0.6})
+
+
+@dataclass(frozen=True)
+class Imitating(IQLConfig):
+    """Its weights do not depend on advantages."""
+
+    beta: float = 0.0
+
+
+def test_an_algorithm_that_only_imitates_mixed_data_fails() -> None:
+    pytest.importorskip("h5py")
+    (result,) = check_algo(Imitating(hidden_sizes=(32,)), probes=("mixed",), effort=0.5)
+    assert (result.verdict, result.found) == ("fail", {"return": -1.0}), result
+
+
+def test_an_expert_is_imitated() -> None:
+    (result,) = check_algo("dagger", probes=("credited",), dagger={"hidden_sizes": (32,)}, effort=0.5)
+    assert result.verdict == "pass", result
+
+
+def test_an_algorithm_without_choices_gets_real_valued_actions() -> None:
+    results = check_algo("ddpg", probes=("ending", "masked"), ddpg={"hidden_sizes": (32,)})
+    assert [result.verdict for result in results] == ["pass", "not supported"], results
+
+
+def test_the_value_of_a_team_is_that_of_its_mixing_network() -> None:
+    (result,) = check_algo("qmix", probes=("constant",), qmix={"hidden_sizes": (32,), "mixing_size": 8})
+    assert result.verdict == "pass", result
+
+
+LEARNS = {"sac": 9, "td3": 8, "ddpg": 8, "bc": 4, "dagger": 3, "iql": 10, "td3bc": 8, "cql": 10, "vdn": 9, "qmix": 9}
+"""Algorithm -> least number of probes that it passes, besides those of its contract."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algo", LEARNS)
+def test_every_algorithm_that_learns_from_replay_or_data_passes_what_it_supports(algo: str) -> None:
+    pytest.importorskip("h5py")
+    found = verdicts(check_algo(algo))
+    assert found.pop("contract") == "pass"
+    assert set(found.values()) == {"pass", "not supported"}, found
+    assert list(found.values()).count("pass") >= LEARNS[algo], found
 
 
 @pytest.mark.slow
@@ -269,7 +329,7 @@ def test_all_built_in_algorithms_pass_all_probes(algo: str) -> None:
     found = verdicts(check_algo(algo))
     masked = found.pop("masked")
     assert masked in ("pass", "not supported")
-    not_asked = ["goals", "turns"] if algo == "mappo" else ["goals", "state", "peeking"]
+    not_asked = [*FOR_OTHERS, "goals", *(["turns"] if algo == "mappo" else ["state", "peeking"])]
     assert [found.pop(probe) for probe in not_asked] == ["not supported"] * len(not_asked)
     assert set(found.values()) == {"pass"}, found
     assert "memory, control" in found

@@ -1,1 +1,1 @@
-"""Algorithms that learn from recorded data (BC, IQL, TD3+BC) or from an expert (DAgger)."""
+"""Algorithms that learn from recorded data (BC, IQL, TD3+BC, CQL) or from an expert (DAgger)."""

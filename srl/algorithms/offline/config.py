@@ -1,4 +1,4 @@
-"""Options of BC, DAgger, IQL and TD3+BC."""
+"""Options of BC, DAgger, IQL, TD3+BC and CQL."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from srl.algorithms.actor_critic import check_device
 from srl.algorithms.offpolicy.config import OffPolicyConfig
-from srl.algorithms.sac.config import ReplayActorCriticConfig, TD3Config, is_bounded, unsupported
+from srl.algorithms.sac.config import ReplayActorCriticConfig, SACConfig, TD3Config, is_bounded, unsupported
 from srl.api.dataflow import Replay
 from srl.api.policy import Expert, ExpertConfig, Policy
 from srl.api.spaces import Box, Dict, Discrete, Space, array_spec
@@ -43,6 +43,9 @@ class BCConfig(OffPolicyConfig):
 
     def dataflow(self) -> Replay:
         return replace(super().dataflow(), only_recorded=True)
+
+    def discount(self) -> None:
+        """Return None: it does not learn from rewards."""
 
     def check(self, observation: Space, action: Space) -> None:
         check_action_space(action, self)
@@ -211,6 +214,34 @@ class TD3BCConfig(TD3Config):
         from srl.algorithms.offline.td3bc import TD3BCTrainer
 
         return TD3BCTrainer(self, observation, action, seed)
+
+
+@dataclass(frozen=True)
+class CQLConfig(SACConfig):
+    """Conservative Q-learning, CQL(H) (Kumar et al. 2020): SAC whose critics also learn that actions which are not in
+    the data have low values."""
+
+    conservative_weight: float = 5.0
+    """Weight of that loss; 0: SAC on recorded data."""
+    num_samples: int = 10
+    """Actions of the policy, and as many random ones, whose values are lowered in each observation. Not used with
+    Discrete actions, whose values are all known."""
+    learning_starts: int = 0
+    """Decisions collected before the first gradient step; recorded data counts as collected."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_not_negative("conservative_weight")
+        self._check_counts("num_samples")
+
+    def dataflow(self) -> Replay:
+        return replace(super().dataflow(), only_recorded=True)
+
+    def build_trainer(self, observation: Space, action: Space, seed: int) -> Trainer:
+        from srl.algorithms.offline.cql import CQLTrainer, DiscreteCQLTrainer
+
+        kind = DiscreteCQLTrainer if isinstance(action, Discrete) else CQLTrainer
+        return kind(self, observation, action, seed)
 
 
 def action_spec(action: Space) -> TreeSpec:

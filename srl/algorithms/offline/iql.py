@@ -43,7 +43,7 @@ class IQLTrainer(ReplayActorCriticTrainer):
         self._recorded = batch.action
         return super().prepare(batch)
 
-    def state_value(self, observation: Any) -> Tensor:
+    def state_values(self, observation: Any) -> Tensor:
         """Return V(s) [B]."""
         return self.values(self.value_network, observation, None)[0, :, 0]
 
@@ -58,13 +58,13 @@ class IQLTrainer(ReplayActorCriticTrainer):
         return self.taken(self.critics, batch)
 
     def critic_target(self, batch: Minibatch) -> Tensor:
-        return td_target(batch.reward, batch.discount, self.state_value(batch.next_observation))
+        return td_target(batch.reward, batch.discount, self.state_values(batch.next_observation))
 
     def critic_step(self, batch: Minibatch, learning_rate: float) -> tuple[dict[str, Tensor], Tensor]:
         """Take a step of V (eq. 5), then one of the critics (eq. 6)."""
         with torch.no_grad():
             quality = self.taken(self.target_critics, batch).amin(0)
-        value = self.state_value(batch.observation)
+        value = self.state_values(batch.observation)
         loss = (expectile_loss(quality - value, self.config.expectile) * batch.weight).mean()
         loss.backward()  # type: ignore[no-untyped-call]
         self.learner.descend(VALUE, learning_rate, self.config.max_grad_norm)

@@ -1,6 +1,8 @@
-"""Losses of BC, IQL and TD3+BC as pure functions. All arguments are [B]."""
+"""Losses of BC, IQL, TD3+BC and CQL as pure functions. Arguments are [B] unless it is said otherwise."""
 
 from __future__ import annotations
+
+import math
 
 from torch import Tensor
 
@@ -29,3 +31,19 @@ def constrained_loss(value: Tensor, distance: Tensor, alpha: float) -> Tensor:
     `distance` is the mean squared difference between the policy's action and the recorded one."""
     scale = alpha / value.detach().abs().mean().clamp_min(1e-8)
     return (distance - scale * value).mean()
+
+
+def choice_gap(values: Tensor, taken: Tensor) -> Tensor:
+    """Return log sum_a exp(Q(s, a)) - Q(s, a_data) [E, B] for values of all choices [E, B, n] and of the recorded ones
+    [E, B] (Kumar et al. 2020, eq. 4)."""
+    return values.logsumexp(2) - taken
+
+
+def sampled_gap(values: Tensor, log_density: Tensor, taken: Tensor) -> Tensor:
+    """Return the same for real-valued actions. The integral over actions is estimated by importance sampling (Kumar et
+    al. 2020, appendix F) from values [E, B, M] of M sampled actions, half of them uniform and half of the policy, and
+    the logarithms of their densities [B, M]:
+
+        log integral exp(Q(s, a)) da = log mean_m exp(Q(s, a_m)) / density(a_m)
+    """
+    return (values - log_density).logsumexp(2) - math.log(values.shape[2]) - taken

@@ -141,7 +141,7 @@ class OffPolicyConfig(NetworkOptions, AlgorithmConfig):
         changed = super().with_option(name, value)
         return replace(changed, learning_rate_schedule="constant") if name == "learning_rate" else changed
 
-    def discount(self) -> float:
+    def discount(self) -> float | None:
         return self.gamma
 
     def compute_device(self) -> str:

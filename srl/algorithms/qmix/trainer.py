@@ -25,7 +25,7 @@ from srl.algorithms.qmix.mixing import Mixer
 from srl.algorithms.qmix.network import AgentNetwork
 from srl.algorithms.training.devices import fetch, move
 from srl.api.dataflow import SequenceBatch
-from srl.base.tree import Array, map_tree
+from srl.base.tree import Array, Tree, map_tree
 
 AGENTS, MIXER = "agents", "mixer"
 MAX_ERROR_SHARE = 0.9
@@ -160,6 +160,17 @@ class JointTrainer(TransitionTrainer):
     def _mix(self, mixer: Mixer, value: Tensor, features: Tensor | None) -> Tensor:
         total: Tensor = mixer(value.flatten(0, 1), features)
         return total.view(value.shape[:2])
+
+    def value(self, observation: Tree, state: Tree | None, first: Array) -> Array:
+        device, num_agents = self.learner.device, self.config.num_agents or 1
+        inputs: Any = map_tree(lambda array: move(array, device), observation)
+        size = self._network.state_size
+        memory = [torch.zeros(len(first), size) if state is None else move(np.asarray(state), device)] if size else []
+        with torch.no_grad():
+            best = self._network(inputs, *memory)[1].view(-1, num_agents)
+            by_team = map_tree(lambda part: part.view(-1, num_agents, *part.shape[1:]), inputs)
+            features = self._mixer.encode(by_team, torch.ones_like(best, dtype=torch.bool))
+            return fetch(self._mixer(best, features).repeat_interleave(num_agents)).numpy()
 
     def gradient_step(self, batch: Any, learning_rate: float) -> Any:
         raise NotImplementedError("the gradient steps are those of sequences")

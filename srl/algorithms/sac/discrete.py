@@ -25,6 +25,10 @@ class DiscreteSACTrainer(SoftTrainer):
         value = soft_choice_value(values, log_probs, self.current_temperature())
         return td_target(batch.reward, batch.discount, value)
 
+    def state_values(self, observation: Any) -> Tensor:
+        values = self.values(self.critics, observation, None)
+        return soft_choice_value(values, self.log_probs(observation), self.current_temperature())
+
     def taken_values(self, batch: Minibatch) -> Tensor:
         values = self.values(self.critics, batch.observation, None)  # [E, B, n]
         index = batch.action.expand(len(values), -1)[:, :, None]

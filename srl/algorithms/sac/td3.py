@@ -45,6 +45,9 @@ class TD3Trainer(ReplayActorCriticTrainer):
         values = self.values(self.target_critics, batch.next_observation, action, self.target_members())
         return td_target(batch.reward, batch.discount, values.amin(0))
 
+    def state_values(self, observation: Any) -> Tensor:
+        return self.values(self.critics, observation, unit_action(self.network, observation)).amin(0)
+
     def for_actor(self, values: Tensor) -> Tensor:
         return values[0] if self.config.target_critics is None else values.mean(0)  # Fujimoto et al. 2018, algorithm 1
 

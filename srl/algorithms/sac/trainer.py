@@ -21,11 +21,12 @@ from srl.algorithms.sac.losses import (
     temperature_loss,
 )
 from srl.algorithms.sac.networks import Critics, Temperature, build_critics, inner_actor
+from srl.algorithms.training.devices import fetch, move
 from srl.api.dataflow import TransitionBatch
 from srl.api.spaces import Box, Space
 from srl.api.trainer import TrainerGroup
 from srl.base.seeding import derive
-from srl.base.tree import Array
+from srl.base.tree import Array, Tree, map_tree
 from srl.networks.distributions.action_scaling import finite_scaling
 
 if TYPE_CHECKING:
@@ -128,11 +129,16 @@ class ReplayActorCriticTrainer(TransitionTrainer):
             target = self.critic_target(batch)
         values = self.taken_values(batch)
         loss = critic_loss(values, target, batch.weight)
-        loss.backward()  # type: ignore[no-untyped-call]
+        regularizer, metrics = self.critic_regularizer(batch, values)
+        (loss if regularizer is None else loss + regularizer).backward()  # type: ignore[no-untyped-call]
         self.learner.descend(CRITIC, learning_rate, self.config.max_grad_norm)
         with torch.no_grad():
             errors = (values - target).abs_().mean(0)
-            return {"critic_loss": loss.detach(), "value": values.mean()}, errors
+            return {"critic_loss": loss.detach(), "value": values.mean(), **metrics}, errors
+
+    def critic_regularizer(self, batch: Minibatch, values: Tensor) -> tuple[Tensor | None, dict[str, Tensor]]:
+        """Return a further loss of the critics and metrics, given the values [E, B] of the actions in the batch."""
+        return None, {}
 
     def taken_values(self, batch: Minibatch) -> Tensor:
         """Return the values [E, B] of the actions in the batch."""
@@ -143,6 +149,15 @@ class ReplayActorCriticTrainer(TransitionTrainer):
     ) -> Tensor:
         result: Tensor = critics(observation, action, members, self.generator)
         return result
+
+    def state_values(self, observation: Any) -> Tensor:
+        """Return the values [B] of the policy's actions, for checks."""
+        raise NotImplementedError
+
+    def value(self, observation: Tree, state: Tree | None, first: Array) -> Array:
+        with torch.no_grad():
+            inputs = map_tree(lambda array: move(array, self.learner.device), observation)
+            return fetch(self.state_values(inputs)).numpy()
 
     def target_members(self) -> Tensor | None:
         """Draw the critics whose lowest value is the target (REDQ, Chen et al. 2021, algorithm 1); None: all."""
@@ -229,6 +244,10 @@ class SACTrainer(SoftTrainer):
         values = self.values(self.target_critics, batch.next_observation, after.action, self.target_members())
         value = soft_value(values, after.log_prob, self.current_temperature())
         return td_target(batch.reward, batch.discount, value)
+
+    def state_values(self, observation: Any) -> Tensor:
+        own = self.sample(observation)
+        return soft_value(self.values(self.critics, observation, own.action), own.log_prob, self.current_temperature())
 
     def actor_loss(self, batch: Minibatch) -> tuple[Tensor, dict[str, Tensor]]:
         own = self.sample(batch.observation)

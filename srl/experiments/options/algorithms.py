@@ -12,7 +12,7 @@ from srl.algorithms.a2c import A2CConfig
 from srl.algorithms.dqn.config import ApeXConfig, DQNConfig, RainbowConfig
 from srl.algorithms.impala import ImpalaConfig
 from srl.algorithms.mappo import IPPOConfig, MAPPOConfig
-from srl.algorithms.offline.config import BCConfig, DAggerConfig, IQLConfig, TD3BCConfig
+from srl.algorithms.offline.config import BCConfig, CQLConfig, DAggerConfig, IQLConfig, TD3BCConfig
 from srl.algorithms.ppg import PPGConfig
 from srl.algorithms.ppo.config import PPOConfig
 from srl.algorithms.qmix.config import QMIXConfig, VDNConfig
@@ -44,6 +44,7 @@ BUILT_IN: dict[str, type[AlgorithmConfig]] = {
     "dagger": DAggerConfig,
     "iql": IQLConfig,
     "td3bc": TD3BCConfig,
+    "cql": CQLConfig,
 }
 ALGORITHMS = tuple(BUILT_IN)
 PURPOSES = {
@@ -65,6 +66,7 @@ PURPOSES = {
     "bc": "recorded data (--data): imitates it",
     "dagger": "an expert to ask (--expert): imitates it where the learner itself plays",
     "iql": "recorded data (--data): a policy better than the one that played",
+    "cql": "as iql, with critics that rate unrecorded actions low",
     "td3bc": "as iql, for real-valued actions, with a deterministic policy",
 }
 
