@@ -78,7 +78,7 @@ def test_bad_input_is_refused_before_anything_is_created(
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["CartPol-v1"], "did you mean CartPole-v1"),
+        pytest.param(["CartPol-v1"], "did you mean CartPole-v1", marks=pytest.mark.slow),
         (["support.faulty_environments:Faulty", "--env-arg", "fault=segfault"], "killed by SIGSEGV"),
     ],
     ids=["misspelled", "segfault"],
@@ -90,9 +90,15 @@ def test_the_error_of_a_command_is_one_line(terminal: Terminal, arguments: list[
     assert len(ended.err.splitlines()) == 1
 
 
+def trained_here(terminal: Terminal, *arguments: str) -> Ended:
+    """Train without any other process."""
+    place = ("--root", str(terminal.root), "--name", "run", "--scheduler", "inline")
+    return terminal.call("train", f"{BROKEN}:make", *place, *arguments)
+
+
 def test_a_broken_environment_is_counted_and_restarted_alone(terminal: Terminal, tmp_path: Path) -> None:
     arguments = ("--env-arg", "fault=raise nan shape", "--env-arg", f"once={tmp_path}", "--steps", "2000")
-    ended = terminal.train(f"{BROKEN}:make", *SMALL, *arguments).end()
+    ended = trained_here(terminal, *SMALL, *arguments)
     assert ended.code == 0, ended.text
     assert "0 worker restarts, 3 failed lanes" in ended.out, ended.out
     for text in ("the simulator lost its mind", "not finite", "shape (4,)"):
@@ -110,7 +116,7 @@ def test_an_environment_that_hangs_or_ends_its_process_costs_a_restart(terminal:
 
 
 def test_an_environment_that_always_breaks_ends_the_run_with_a_report(terminal: Terminal) -> None:
-    ended = terminal.train(f"{BROKEN}:make", *SMALL, "--env-arg", "fault=raise").end()
+    ended = trained_here(terminal, *SMALL, "--env-arg", "fault=raise")
     assert ended.code == 1, ended.text
     for text in ("environments failed 11 times", "seed", "step", "Traceback", "the simulator lost its mind", "logs"):
         assert text in ended.err, ended.err

@@ -69,7 +69,7 @@ PRIORITIZED = {**REPLAY, "prioritized": True, "n_step": 3, "epsilon": 0.1, "epsi
         pytest.param(f"{GAMES}:DyingTeam", 2, {}, marks=SLOW),
         # Replay is part of the exact state, with its priorities and random generator.
         ("Pendulum-v1", 1, {"algo": "sac", "sac": REPLAY}),
-        ("CartPole-v1", 1, {"algo": "dqn", "dqn": PRIORITIZED, "save_replay": True}),
+        pytest.param("CartPole-v1", 1, {"algo": "dqn", "dqn": PRIORITIZED, "save_replay": True}, marks=SLOW),
         # Memory, normalizers and PopArt at once; then each algorithm that keeps something of its own.
         ("CartPole-v1", 1, {"algo": "ppo", "ppo": EVERYTHING}),
         pytest.param(
