@@ -90,15 +90,9 @@ def test_the_error_of_a_command_is_one_line(terminal: Terminal, arguments: list[
     assert len(ended.err.splitlines()) == 1
 
 
-def trained_here(terminal: Terminal, *arguments: str) -> Ended:
-    """Train without any other process."""
-    place = ("--root", str(terminal.root), "--name", "run", "--scheduler", "inline")
-    return terminal.call("train", f"{BROKEN}:make", *place, *arguments)
-
-
 def test_a_broken_environment_is_counted_and_restarted_alone(terminal: Terminal, tmp_path: Path) -> None:
     arguments = ("--env-arg", "fault=raise nan shape", "--env-arg", f"once={tmp_path}", "--steps", "2000")
-    ended = trained_here(terminal, *SMALL, *arguments)
+    ended = terminal.train(f"{BROKEN}:make", *SMALL, *arguments).end()
     assert ended.code == 0, ended.text
     assert "0 worker restarts, 3 failed lanes" in ended.out, ended.out
     for text in ("the simulator lost its mind", "not finite", "shape (4,)"):
@@ -116,7 +110,7 @@ def test_an_environment_that_hangs_or_ends_its_process_costs_a_restart(terminal:
 
 
 def test_an_environment_that_always_breaks_ends_the_run_with_a_report(terminal: Terminal) -> None:
-    ended = trained_here(terminal, *SMALL, "--env-arg", "fault=raise")
+    ended = terminal.train(f"{BROKEN}:make", *SMALL, "--env-arg", "fault=raise").end()
     assert ended.code == 1, ended.text
     for text in ("environments failed 11 times", "seed", "step", "Traceback", "the simulator lost its mind", "logs"):
         assert text in ended.err, ended.err
