@@ -120,6 +120,7 @@ def test_a_loaded_policy_keeps_its_memory_until_it_is_reset(environments: str, t
         return taken
 
     assert actions(forget=False) == actions(forget=False) != actions(forget=True)
+    policy.act(observations[:2])
     with pytest.raises(ValueError, match="reset"):
         policy.act(np.zeros((3, 2), np.float32))
 
