@@ -33,6 +33,8 @@ train: setup  ## Train CartPole to its limit, with the live view
 
 # Much of a test is waiting for processes to start, so that one more than there are cores is best on two cores.
 TEST_PROCESSES ?= 3
+# Tests start some hundred processes, each of which would compile torch again if it may not keep its bytecode.
+unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal
 
 test: tools  ## Run the tests

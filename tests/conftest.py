@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from support.stages import Stage
+from support.waiting import LOOK_SECONDS
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported
 PATIENCE_SECONDS = 30.0
@@ -32,6 +33,16 @@ def pytest_configure() -> None:
         from tqdm import tqdm  # type: ignore[import-untyped]
 
         tqdm.monitor_interval = 0
+
+
+def pytest_collection_finish() -> None:
+    collect_garbage()
+
+
+def collect_garbage() -> None:
+    """Free cycles, and leave what is alive, mostly modules, out of later collections, which then cost little."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -89,10 +100,14 @@ def _nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     if request.node.stash.get(FAILED, False):
         return  # its traceback holds on to everything
     if _left(before):
-        gc.collect()
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while (left := _left(before)) and time.monotonic() < deadline:
-        os.sched_yield()
+        collect_garbage()
+    began, thorough = time.monotonic(), False
+    while (left := _left(before)) and time.monotonic() < began + PATIENCE_SECONDS:
+        time.sleep(LOOK_SECONDS)
+        if not thorough and time.monotonic() > began + 1.0:
+            gc.unfreeze()  # a cycle of something that was alive at the last collection
+            collect_garbage()
+            thorough = True
     if left:
         pytest.fail(f"left behind: {left}")
 

@@ -128,12 +128,31 @@ def modules() -> list[tuple[str, Path, ast.Module]]:
     return found
 
 
-def imports(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
+@cache
+def nodes(tree: ast.Module) -> list[ast.AST]:
+    return list(ast.walk(tree))
+
+
+@cache
+def imports(tree: ast.Module) -> list[str]:
+    found = []
+    for node in nodes(tree):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
+            found.append(node.module)
+    return found
+
+
+def is_name(node: ast.AST, *names: str) -> bool:
+    return isinstance(node, ast.Name) and node.id in names
+
+
+def dotted(node: ast.AST) -> str:
+    """Return the source of a node. Most are dotted names, for which `ast.unparse` takes long."""
+    if isinstance(node, ast.Name):
+        return node.id
+    return f"{dotted(node.value)}.{node.attr}" if isinstance(node, ast.Attribute) else ast.unparse(node)
 
 
 @pytest.mark.parametrize("package", sorted(MAY_IMPORT))
@@ -208,15 +227,15 @@ def test_nothing_unpickles_or_evaluates_data() -> None:
         found += [f"{where}: {name}" for name in imports(tree) if name.split(".")[0] in UNSAFE_MODULES]
         found += [
             f"{where}: from torch import {alias.name}"  # the check of calls below does not find other names
-            for node in ast.walk(tree)
+            for node in nodes(tree)
             if isinstance(node, ast.ImportFrom) and node.module == "torch"
             for alias in node.names
             if alias.name == "load"
         ]
-        for node in ast.walk(tree):
+        for node in nodes(tree):
             if not isinstance(node, ast.Call):
                 continue
-            called = ast.unparse(node.func)
+            called = dotted(node.func)
             if called in UNSAFE_CALLS or called.endswith("yaml.load"):
                 found.append(f"{where}:{node.lineno}: {called}")
             found += [
@@ -232,7 +251,7 @@ def test_only_messages_of_the_same_run_are_read_as_trusted() -> None:
     readers = {
         str(path.relative_to(PACKAGE))
         for _, path, tree in modules()
-        for node in ast.walk(tree)
+        for node in nodes(tree)
         if isinstance(node, ast.ImportFrom) and any(alias.name == "from_data" for alias in node.names)
     }
     assert readers == set(TRUSTED_MESSAGES)
@@ -242,9 +261,9 @@ def test_imports_by_variable_names_are_listed() -> None:
     found = {
         str(path.relative_to(PACKAGE))
         for _, path, tree in modules()
-        for node in ast.walk(tree)
+        for node in nodes(tree)
         if isinstance(node, ast.Call)
-        and ast.unparse(node.func).endswith("import_module")
+        and dotted(node.func).endswith("import_module")
         and not isinstance(node.args[0], ast.Constant)
     }
     assert found == set(IMPORTERS)
@@ -278,15 +297,15 @@ def is_private(name: str) -> bool:
 
 def private_access(tree: ast.Module) -> Iterator[str]:
     """Yield uses of private names that the module does not define itself."""
-    own = {node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
-    own |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    attributes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
-    own |= {node.attr for node in attributes if isinstance(node.ctx, ast.Store) and ast.unparse(node.value) == "self"}
+    own = {node.name for node in nodes(tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    own |= {node.id for node in nodes(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    attributes = [node for node in nodes(tree) if isinstance(node, ast.Attribute)]
+    own |= {node.attr for node in attributes if isinstance(node.ctx, ast.Store) and is_name(node.value, "self")}
     for node in attributes:
-        foreign = node.attr not in own and ast.unparse(node.value) not in ("self", "cls")
-        if is_private(node.attr) and foreign and not FOREIGN_PRIVATE & {node.attr, ast.unparse(node)}:
-            yield f"{node.lineno}: {ast.unparse(node)}"
-    for statement in ast.walk(tree):
+        foreign = node.attr not in own and not is_name(node.value, "self", "cls")
+        if is_private(node.attr) and foreign and not FOREIGN_PRIVATE & {node.attr, dotted(node)}:
+            yield f"{node.lineno}: {dotted(node)}"
+    for statement in nodes(tree):
         if isinstance(statement, ast.ImportFrom):
             yield from (f"{statement.lineno}: {a.name}" for a in statement.names if is_private(a.name))
 

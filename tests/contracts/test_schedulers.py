@@ -143,6 +143,12 @@ def harness(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Harness]
     made.__dict__.clear()
 
 
+SLOW_ON_HOSTS = pytest.mark.parametrize(
+    "harness", ["inline", "processes", pytest.param("hosts", marks=pytest.mark.slow)], indirect=True
+)
+"""For what other tests show on hosts, too: each starts an agent and a zygote."""
+
+
 class MinimalScheduler(Scheduler):
     """Implements only the abstract methods."""
 
@@ -181,6 +187,7 @@ def test_a_minimal_scheduler_has_defaults_for_everything_else() -> None:
     scheduler.finish_takeover(0.0)
 
 
+@SLOW_ON_HOSTS
 def test_only_inline_workers_are_saved_with_everything_in_progress(harness: Harness) -> None:
     worker_id = harness.start("idle")
     harness.message(worker_id, Ready)
@@ -201,12 +208,14 @@ def test_a_worker_is_ready_works_and_ends_when_it_is_stopped(harness: Harness) -
     assert harness.died(worker_id).clean
 
 
+@SLOW_ON_HOSTS
 def test_a_worker_that_has_finished_reports_it_and_ends(harness: Harness) -> None:
     worker_id = harness.start("finish")
     assert harness.message(worker_id, Done).reason == "everything"
     assert harness.died(worker_id).clean
 
 
+@SLOW_ON_HOSTS
 @pytest.mark.parametrize(("what", "fatal"), [("raise", False), ("break", True)])
 def test_a_worker_that_fails_reports_the_reason_and_dies(harness: Harness, what: str, fatal: bool) -> None:
     worker_id = harness.start(what)
@@ -296,6 +305,7 @@ def test_endpoints_are_registered_and_names_delivered(harness: Harness) -> None:
     assert harness.message(asking, Notice).text == "here"
 
 
+@SLOW_ON_HOSTS
 def test_parameters_and_seeds_are_shared_through_the_memory_of_the_run(harness: Harness) -> None:
     if isinstance(harness.scheduler, HostsScheduler):
         pytest.skip("each host has its own memory; tests/system/test_hosts.py covers how versions reach the others")
@@ -308,7 +318,7 @@ def test_parameters_and_seeds_are_shared_through_the_memory_of_the_run(harness: 
     assert pulled[1].tolist() == [42.0] * 3
 
 
-SIZES = {"env_args": {}, "steps": 1024, "actors": 1, "lanes": 4, "horizon": 16, "inference": "inline"}
+SIZES = {"env_args": {}, "steps": 512, "actors": 1, "lanes": 4, "horizon": 16, "inference": "inline"}
 
 
 def trained(root: Path, name: str, **options: Any) -> dict[str, np.ndarray]:

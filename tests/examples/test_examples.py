@@ -18,7 +18,7 @@ from srl.cli.main import COMMANDS, parse
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
-STEPS = 3000
+STEPS = 1000
 LONGER = ("greedy_opponents", "results", "own_memory")
 
 
@@ -62,20 +62,22 @@ def commands() -> Iterator[tuple[str, str]]:
     for file in [*EXAMPLES, *(ROOT / "srl" / "cli").glob("*.py")]:
         yield from ((file.name, found) for found in re.findall(r"(?m)(srl train [^`\n]+)$", file.read_text()))
     for file in sorted((ROOT / "srl").rglob("*.py")):
-        for text in texts(ast.parse(file.read_text())):
+        for text in filter(lambda text: "srl " in text, texts(ast.parse(file.read_text()))):
             yield from ((file.name, found) for found in re.findall(r"(?s)`(srl [a-z][^`]*)`", text))
             yield from ((file.name, found) for found in re.findall(r"(?:^|: )(srl [a-z-]+(?: [^`\n]+)?)$", text))
 
 
 def texts(tree: ast.AST) -> Iterator[str]:
     """All strings of a module; what an f-string leaves open becomes 1, which goes for a name and for a number."""
-    if isinstance(tree, ast.JoinedStr):
-        yield "".join(str(part.value) if isinstance(part, ast.Constant) else "1" for part in tree.values)
-    elif isinstance(tree, ast.Constant) and isinstance(tree.value, str):
-        yield tree.value
-    else:
-        for child in ast.iter_child_nodes(tree):
-            yield from texts(child)
+    pending = [tree]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "1" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+        else:
+            pending.extend(ast.iter_child_nodes(node))
 
 
 @cache

@@ -22,13 +22,13 @@ from srl.storage.run_directory import create
 from srl.terminal.report import final_report
 from srl.workers.evaluator import EVALUATED
 
-OPTIONS: dict[str, Any] = {"steps": 12_000, "scheduler": "inline", "lanes": 16, "seed": 3}
+OPTIONS: dict[str, Any] = {"steps": 3000, "scheduler": "inline", "lanes": 8, "horizon": 16, "seed": 3}
 
 
 def test_the_best_parameters_are_kept_and_training_is_unchanged(tmp_path: Path) -> None:
     plain = srl.train("CartPole-v1", root=tmp_path, name="plain", **OPTIONS)
     run = srl.train(
-        "CartPole-v1", root=tmp_path, name="run", eval_every=2000, eval_episodes=4, eval_share=1.0, **OPTIONS
+        "CartPole-v1", root=tmp_path, name="run", eval_every=500, eval_episodes=4, eval_share=1.0, **OPTIONS
     )
     records = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
     evaluated = [record for record in records if "eval/return" in record]
@@ -48,7 +48,7 @@ def test_the_best_parameters_are_kept_and_training_is_unchanged(tmp_path: Path) 
     assert result.checkpoint == path
     last = [latest_checkpoint(r.path)[0] for r in (plain, run)]
     assert np.array_equal(last[0]["policy/parameters"], last[1]["policy/parameters"])
-    resumed = srl.resume(run.path, steps=14_000)
+    resumed = srl.resume(run.path, steps=4000)
     assert checkpoints.read(checkpoints.latest(path.parent))[1]["score"] >= facts["score"]  # type: ignore[arg-type]
     assert resumed.state == "finished"
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +34,23 @@ def experiment(**options: Any) -> Any:
     return prepare(GAME, make_options(**options), frozenset(options)).experiment
 
 
-def test_every_policy_learns_from_its_share_of_the_steps(tmp_path: Path) -> None:
-    run = trained(tmp_path, "run", ("chaser_*=chasers", "runner_*=runners"))
+ROLES = ("chaser_*=chasers", "runner_*=runners")
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> srl.Run:
+    """A run whose policies others may freeze."""
+    return trained(tmp_path_factory.mktemp("first"), "first", ROLES)
+
+
+@pytest.fixture(scope="module")
+def longer(tmp_path_factory: pytest.TempPathFactory) -> srl.Run:
+    """A run of many games."""
+    return trained(tmp_path_factory.mktemp("longer"), "longer", ROLES, steps=600)
+
+
+def test_every_policy_learns_from_its_share_of_the_steps(first: srl.Run) -> None:
+    run = first
     _, metadata = checkpoints.read(checkpoints.checkpoints(run.path / "checkpoints")[-1])
     steps = {name: noted["steps"] for name, noted in metadata["policies"].items()}
     assert steps["chasers"] >= 40, "two of three agents"
@@ -42,15 +59,12 @@ def test_every_policy_learns_from_its_share_of_the_steps(tmp_path: Path) -> None
     assert {name: policy.steps for name, policy in run.status.policies.items()} == steps
 
 
-ROLES = ("chaser_*=chasers", "runner_*=runners")
-
-
 def records_of(run: srl.Run) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
 
 
-def test_metrics_and_status_are_separate_for_each_policy(tmp_path: Path) -> None:
-    run = trained(tmp_path, "run", ROLES, steps=3000)
+def test_metrics_and_status_are_separate_for_each_policy(longer: srl.Run) -> None:
+    run = longer
     last = {name: value for record in records_of(run) for name, value in record.items()}
     for policy in ("chasers", "runners"):
         for name in (
@@ -74,9 +88,9 @@ def test_metrics_and_status_are_separate_for_each_policy(tmp_path: Path) -> None
 
 
 def test_every_policy_is_named_in_plots_and_lists(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    longer: srl.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = trained(tmp_path, "run", ROLES, steps=3000)
+    run = replace(longer, path=Path(shutil.copytree(longer.path, tmp_path / "run")))
     assert main(["plot", "run", "--root", str(tmp_path)]) == 0
     shown = capsys.readouterr().out
     assert "━━ chasers" in shown
@@ -92,8 +106,10 @@ def test_every_policy_is_named_in_plots_and_lists(
     assert re.search(r"killed .* chasers -?[\d.]+, runners -?[\d.]+ ", capsys.readouterr().out)
 
 
-def test_a_run_has_one_row_of_metrics_per_update_and_the_same_run_has_the_same_rows(tmp_path: Path) -> None:
-    runs = [trained(tmp_path, name, ROLES, steps=1000) for name in ("run", "again")]
+def test_a_run_has_one_row_of_metrics_per_update_and_the_same_run_has_the_same_rows(
+    longer: srl.Run, tmp_path: Path
+) -> None:
+    runs = [longer, trained(tmp_path, "again", ROLES, steps=600)]
     rows = [[{**row, "time": 0, "elapsed": 0} for row in records_of(run)] for run in runs]
     assert rows[0] == rows[1]
     for policy, status in runs[0].status.policies.items():
@@ -105,11 +121,13 @@ def test_a_run_has_one_row_of_metrics_per_update_and_the_same_run_has_the_same_r
 
 def test_metric_names_of_a_single_policy_do_not_carry_its_name(tmp_path: Path) -> None:
     options: dict[str, Any] = {
-        "steps": 20_000,
+        "steps": 2000,
         "scheduler": "inline",
-        "lanes": 16,
-        "eval_every": 2000,
+        "lanes": 8,
+        "horizon": 16,
+        "eval_every": 500,
         "eval_episodes": 2,
+        "eval_share": 1.0,
     }
     run = srl.train("CartPole-v1", root=tmp_path, sinks=(), **options)
     names = {name for record in records_of(run) for name in record}
@@ -117,8 +135,7 @@ def test_metric_names_of_a_single_policy_do_not_carry_its_name(tmp_path: Path) -
     assert not [name for name in names if "policy/" in name]
 
 
-def test_a_frozen_first_role_does_not_stop_evaluation(tmp_path: Path) -> None:
-    first = trained(tmp_path, "first", ROLES)
+def test_a_frozen_first_role_does_not_stop_evaluation(first: srl.Run, tmp_path: Path) -> None:
     roles = (f"chaser_*=chasers,frozen={first.path}", "runner_*=runners")
     evaluation: dict[str, Any] = {"eval_every": 16, "eval_episodes": 2, "eval_share": 1.0}
     run = trained(tmp_path, "second", roles, steps=400, **evaluation)
@@ -169,9 +186,7 @@ def test_a_role_can_have_a_user_defined_algorithm(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("inference", ["inline", "host"])
-def test_a_frozen_policy_plays_and_does_not_change(inference: str, tmp_path: Path) -> None:
-    roles = ("chaser_*=chasers", "runner_*=runners")
-    first = trained(tmp_path, "first", roles)
+def test_a_frozen_policy_plays_and_does_not_change(first: srl.Run, inference: str, tmp_path: Path) -> None:
     frozen = trained(
         tmp_path, "second", ("chaser_*=chasers", f"runner_*=runners,frozen={first.path}"), inference=inference
     )
@@ -231,8 +246,7 @@ def test_invalid_roles_are_refused_with_the_agent_and_the_role(
     assert re.search(message, capsys.readouterr().err)
 
 
-def test_a_frozen_policy_with_other_spaces_is_refused(tmp_path: Path) -> None:
-    first = trained(tmp_path, "first", ("chaser_*=chasers", "runner_*=runners"))
+def test_a_frozen_policy_with_other_spaces_is_refused(first: srl.Run, tmp_path: Path) -> None:
     roles = ("chaser_*=chasers", f"runner_0=chasers2,frozen={first.path}")
     with pytest.raises(ValueError, match="has no policy 'chasers2'; did you mean 'chasers'"):
         trained(tmp_path, "second", roles)

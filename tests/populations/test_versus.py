@@ -143,8 +143,15 @@ def test_self_play_needs_agents_with_the_same_spaces(capsys: pytest.CaptureFixtu
     assert "needs at least two agents" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("memory", ["none", "gru"])
-@pytest.mark.parametrize("how", ["uniform", "prioritized"])
+@pytest.mark.parametrize(
+    ("how", "memory"),
+    [
+        ("uniform", "gru"),
+        ("prioritized", "none"),
+        pytest.param("uniform", "none", marks=pytest.mark.slow),
+        pytest.param("prioritized", "gru", marks=pytest.mark.slow),
+    ],
+)
 def test_a_run_plays_against_its_past_versions(how: str, memory: str, tmp_path: Path) -> None:
     options: dict[str, Any] = {
         "ippo": {"epochs": 1, "memory": memory, "memory_size": 4},

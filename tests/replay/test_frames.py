@@ -105,7 +105,7 @@ def test_each_step_takes_one_frame(padding):
     assert 1 + 40 <= store.num_frames <= 1 + 40 + 4
 
 
-@pytest.mark.parametrize("options", [{}, {"episodic_life": True}])
+@pytest.mark.parametrize("options", [pytest.param({}, marks=pytest.mark.slow), {"episodic_life": True}])
 def test_atari_games_take_at_most_one_frame_per_step(options):
     pytest.importorskip("ale_py")
     from srl.environments.adapters.atari import config_of

@@ -119,11 +119,12 @@ class Terminal:
         """Return all living processes that descend from commands of this terminal, including orphans."""
         mark = f"SRL_TERMINAL={self.runtime}".encode()
         found = []
-        for process in psutil.process_iter():
-            with contextlib.suppress(OSError, psutil.Error):
-                alive = process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE
-                if alive and mark in Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0"):
-                    found.append(process)
+        for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+            with contextlib.suppress(OSError, psutil.Error):  # psutil.process_iter() takes ten times as long
+                if pid != os.getpid() and mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                    process = psutil.Process(pid)
+                    if process.status() != psutil.STATUS_ZOMBIE:
+                        found.append(process)
         return found
 
     def leftovers(self) -> list[str]:

@@ -14,9 +14,10 @@ from srl.storage import checkpoints
 
 BROKEN = faulty_environments.__file__
 GAMES = "pettingzoo:support.games"
+QUICK = {"epochs": 1, "num_minibatches": 1}
 
 
-def trained(terminal: Terminal, environment: str, *options: str, steps: int = 6000) -> dict:
+def trained(terminal: Terminal, environment: str, *options: str, steps: int = 3000) -> dict:
     """Train and return the last status."""
     ended = terminal.train(environment, "--steps", str(steps), *options).end()
     assert ended.code == 0, ended.text
@@ -42,7 +43,7 @@ def trained(terminal: Terminal, environment: str, *options: str, steps: int = 60
 )
 def test_several_workers_of_each_kind_work_together(terminal: Terminal, inference: str, ring: int) -> None:
     """With one lane group per actor no sample lags; with two, samples lag by at most one version."""
-    numbers = ("--actors", "2", "--policies", "2", "--trainers", "2", "--lanes", "16", "--horizon", "16")
+    numbers = ("--actors", "2", "--policies", "2", "--trainers", "2", "--lanes", "8", "--horizon", "16")
     lag = ("--max-lag", str(ring - 1))
     status = trained(terminal, "CartPole-v1", "--inference", inference, "--ring", str(ring), *numbers, *lag)
     assert len(status["workers"]) == 4 + 2 * (inference != "inline")
@@ -69,6 +70,7 @@ def trained_here(root: Path, environment: str, steps: int, **options: Any) -> sr
     return run
 
 
+@pytest.mark.slow
 def test_inline_runs_repeat_bit_for_bit(tmp_path: Path) -> None:
     one, two, other = (
         latest_checkpoint(trained_here(tmp_path, "CartPole-v1", 5000, seed=seed, name=name).path)[0][
@@ -80,8 +82,15 @@ def test_inline_runs_repeat_bit_for_bit(tmp_path: Path) -> None:
     assert (one != other).any()
 
 
-@pytest.mark.parametrize("inference", ["inline", "host"])
-@pytest.mark.parametrize("game", ["TurnGame", "DyingTeam"])
+@pytest.mark.parametrize(
+    ("game", "inference"),
+    [
+        ("TurnGame", "inline"),
+        ("DyingTeam", "host"),
+        pytest.param("TurnGame", "host", marks=pytest.mark.slow),
+        pytest.param("DyingTeam", "inline", marks=pytest.mark.slow),
+    ],
+)
 def test_games_of_several_agents_train(tmp_path: Path, game: str, inference: str) -> None:
     pytest.importorskip("pettingzoo")
     trained_here(tmp_path, f"{GAMES}:{game}", 2000, inference=inference, lanes=8, horizon=16)
@@ -95,12 +104,12 @@ def test_action_spaces_train(tmp_path: Path, action: str) -> None:
 @pytest.mark.parametrize("observation", ["dict", "discrete", "image"])
 def test_observation_spaces_train(tmp_path: Path, observation: str) -> None:
     options = {"env_args": {"observation": observation}, "inference": "host"}
-    trained_here(tmp_path, f"{BROKEN}:Spaces", 128, lanes=4, horizon=8, **options)
+    trained_here(tmp_path, f"{BROKEN}:Spaces", 128, lanes=4, horizon=8, ppo=QUICK, **options)
 
 
 def test_pong_trains(tmp_path: Path) -> None:
     pytest.importorskip("ale_py")
-    trained_here(tmp_path, "ALE/Pong-v5", 256, lanes=4, horizon=32)
+    trained_here(tmp_path, "ALE/Pong-v5", 64, lanes=2, horizon=16, ppo=QUICK)
 
 
 def test_halfcheetah_trains(tmp_path: Path) -> None:

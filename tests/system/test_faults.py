@@ -45,7 +45,11 @@ def interrupt(command: Command) -> None:
 @pytest.mark.parametrize(
     ("options", "victims"),
     [
-        (("--inference", "inline", "--actors", "2", "--max-lag", "0"), ["actors/0", "trainers/0", "actors/1"]),
+        pytest.param(
+            ("--inference", "inline", "--actors", "2", "--max-lag", "0"),
+            ["actors/0", "trainers/0", "actors/1"],
+            marks=pytest.mark.slow,
+        ),
         pytest.param(("--inference", "host"), ["policies/0", "actors/0", "trainers/0"], marks=pytest.mark.slow),
         (("--inference", "remote"), ["policies/0", "actors/0", "trainers/0"]),
     ],
@@ -88,6 +92,7 @@ def test_a_stopped_zygote_is_replaced_and_its_workers_stay(terminal: Terminal) -
     wait_until_gone(terminal.processes)
 
 
+@pytest.mark.slow
 def test_a_zygote_that_is_stopped_while_it_imports_modules_is_replaced(terminal: Terminal) -> None:
     command = terminal.train(*GENTLE, *LONG)
     wait_for(command.zygotes, "the zygote starts")
@@ -141,7 +146,7 @@ def test_a_stopped_worker_is_replaced_and_a_waiting_one_is_not(terminal: Termina
     interrupt(command)
 
 
-@pytest.mark.parametrize("zygote", ["running", "stopped"])
+@pytest.mark.parametrize("zygote", [pytest.param("running", marks=pytest.mark.slow), "stopped"])
 def test_all_processes_end_when_the_supervisor_is_killed(terminal: Terminal, zygote: str) -> None:
     command = terminal.train(*GENTLE, *LONG, "--inference", "host")
     command.wait_for_steps(1)
@@ -172,7 +177,7 @@ def begin(terminal: Terminal, stage: str) -> Command:
     return command
 
 
-@pytest.mark.parametrize("stage", ["with a zygote", "with workers"])
+@pytest.mark.parametrize("stage", [pytest.param("with a zygote", marks=pytest.mark.slow), "with workers"])
 def test_all_processes_end_when_the_supervisor_is_killed_during_startup(terminal: Terminal, stage: str) -> None:
     command = begin(terminal, stage)
     command.signal(signal.SIGKILL)
@@ -187,7 +192,7 @@ def test_all_processes_end_when_the_supervisor_is_killed_during_startup(terminal
         (signal.SIGINT, "importing"),
         pytest.param(signal.SIGINT, "with a control socket", marks=pytest.mark.slow),
         (signal.SIGINT, "with workers"),
-        (signal.SIGTERM, "with a directory"),
+        pytest.param(signal.SIGTERM, "with a directory", marks=pytest.mark.slow),
         pytest.param(signal.SIGTERM, "with a zygote", marks=pytest.mark.slow),
         (signal.SIGTERM, "with logs"),
     ],

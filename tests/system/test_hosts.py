@@ -141,6 +141,7 @@ def test_a_run_whose_hosts_do_not_join_says_what_to_run_on_them(terminal: Termin
     assert json.loads((terminal.root / "run" / "config.json").read_text())["environment"] == GENTLE[0]
 
 
+@pytest.mark.slow
 def test_resources_that_no_host_has_are_refused_at_once(terminal: Terminal) -> None:
     ended = terminal.train_over_hosts(*GENTLE, *LONG, "--actors", str((os.cpu_count() or 1) + 5)).end()
     assert ended.code == 1

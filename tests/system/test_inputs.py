@@ -78,7 +78,7 @@ def test_bad_input_is_refused_before_anything_is_created(
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["CartPol-v1"], "did you mean CartPole-v1"),
+        pytest.param(["CartPol-v1"], "did you mean CartPole-v1", marks=pytest.mark.slow),
         (["support.faulty_environments:Faulty", "--env-arg", "fault=segfault"], "killed by SIGSEGV"),
     ],
     ids=["misspelled", "segfault"],

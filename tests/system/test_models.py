@@ -105,6 +105,27 @@ def test_a_pettingzoo_game_is_played_with_legal_moves(tmp_path: Path) -> None:
     assert run.status.length_mean >= 2.5
 
 
+def test_a_loaded_policy_keeps_its_memory_until_it_is_reset(environments: str, tmp_path: Path) -> None:
+    ppo = {"memory": "gru", "memory_size": 32, "epochs": 1, "num_minibatches": 1}
+    policy = srl.load(trained(f"{environments}:Recall", tmp_path, 128, ppo=ppo, horizon=8, recipe="none").path)
+    observations = np.random.default_rng(0).uniform(-1.0, 1.0, (200, 2)).astype(np.float32)
+
+    def actions(*, forget: bool) -> list[int]:
+        policy.reset()
+        taken = []
+        for observation in observations:
+            taken.append(int(policy.act(observation)))
+            if forget:
+                policy.reset()
+        return taken
+
+    assert actions(forget=False) == actions(forget=False) != actions(forget=True)
+    policy.act(observations[:2])
+    with pytest.raises(ValueError, match="reset"):
+        policy.act(np.zeros((3, 2), np.float32))
+
+
+@pytest.mark.slow
 def test_a_loaded_policy_keeps_its_memory_between_steps(environments: str, tmp_path: Path) -> None:
     run = trained(
         f"{environments}:Recall", tmp_path, 40_000, ppo={"memory": "gru", "memory_size": 32}, until_return=0.97

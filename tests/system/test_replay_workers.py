@@ -25,7 +25,8 @@ def rows_of(path: str) -> list[dict]:
 def test_updates_per_decision_are_kept_by_replay_workers(terminal: Terminal, algo: str) -> None:
     env = "CartPole-v1" if algo == "rainbow" else "Pendulum-v1"
     options = ("--algo", algo, "--steps", "400", "--algo.updates-per-decision", "0.5", "--scheduler", "inline")
-    ended = terminal.train(env, *options, "--replay", "host", "--replay-workers", "2", *SMALL).end()
+    place = ("--root", str(terminal.root), "--name", "run")
+    ended = terminal.call("train", env, *options, "--replay", "host", "--replay-workers", "2", *SMALL, *place)
     assert ended.code == 0, ended.text
     rows = rows_of(str(terminal.root / "run"))
     assert rows[-1]["step"] >= 400

@@ -72,7 +72,7 @@ VARIED = f"{varied.__file__}:Varied"
         pytest.param(f"{GAMES}:DyingTeam", 2, {}, marks=SLOW),
         # Replay is part of the exact state, with its priorities and random generator.
         ("Pendulum-v1", 1, {"algo": "sac", "sac": REPLAY}),
-        ("CartPole-v1", 1, {"algo": "dqn", "dqn": PRIORITIZED, "save_replay": True}),
+        pytest.param("CartPole-v1", 1, {"algo": "dqn", "dqn": PRIORITIZED, "save_replay": True}, marks=SLOW),
         # Random shifts of images depend on the number of the update.
         (VARIED, 1, {"algo": "dqn", "dqn": SHIFTED, "env_args": {"observation": "camera"}}),
         # Memory, normalizers and PopArt at once; then each algorithm that keeps something of its own.

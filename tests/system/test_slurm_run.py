@@ -101,7 +101,8 @@ def test_a_requeued_job_continues_from_its_checkpoint(terminal: Terminal, engine
 
 
 def test_train_on_slurm_waits_for_the_end_of_the_job(terminal: Terminal, engine: Path) -> None:
-    ended = terminal.train("CartPole-v1", *SMALL, "--scheduler", "slurm", "--steps", "3000").end()
+    sizes = (*SMALL, "--hosts", "1", "--actors", "1")  # tests that take longer have two hosts
+    ended = terminal.train("CartPole-v1", *sizes, "--scheduler", "slurm", "--steps", "3000").end()
     assert ended.code == 0, ended.text
     assert "finished" in ended.out
 

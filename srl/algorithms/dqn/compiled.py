@@ -44,7 +44,7 @@ class CompiledSteps:
     def __init__(self, learner: ModuleLearner, name: str, network: QNetwork, num_threads: int) -> None:
         body = network.body
         assert isinstance(body, DenseBody)
-        self._network, self._body, self._num_threads = network, body, num_threads
+        self._learner, self._network, self._body, self._num_threads = learner, network, body, num_threads
         layers: Any = [(layer.weight, layer.bias) for layer in _layers(body)]
         self._stack = stack_of(learner, name, layers, num_threads)
         self._branches = np.array([0, *accumulate(network.nvec)], np.int64)
@@ -66,6 +66,7 @@ class CompiledSteps:
         results = Results(np.zeros(shape, np.float32), np.zeros(shape, np.float32))
         shared: Any = (self._stack, self._branches, rows, settings, self._memory(rows), results)
         in_threads(self._num_threads, lambda part: learn(part, first_number, *shared))
+        self._learner.copy_constants()
         return results
 
     def _rows(self, batch: TransitionBatch) -> Rows:

@@ -92,11 +92,18 @@ class ModuleLearner:
 
     def follow(self, name: str, tau: float) -> None:
         """Move a target network towards its network by a share `tau`; 1 copies it."""
-        target, source = self.flat_targets[name].values, self.flat[name].values
+        target, source = self.flat_targets[name].values, self.flat[name].trainable
         if tau == 1.0:
-            target.copy_(source)
+            target[: len(source)].copy_(source)
         else:
-            target.lerp_(source, tau)
+            target[: len(source)].lerp_(source, tau)
+        self.copy_constants()
+
+    def copy_constants(self) -> None:
+        """Copy what has no gradient, such as statistics of observations, to the target networks."""
+        for name, target in self.flat_targets.items():
+            size = len(self.flat[name].trainable)
+            target.values[size:].copy_(self.flat[name].values[size:])
 
     def parameters(self) -> Array:
         return fetch(self._parameters).numpy()

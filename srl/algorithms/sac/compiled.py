@@ -82,6 +82,7 @@ class CompiledSteps:
         else:
             for k in range(batch.num_steps):
                 self._learn_with_ranks(k, (first + k) % settings.policy_delay == 0, rows, settings, work, results)
+        self._learner.copy_constants()
         return self._metrics(first, settings, results), results.errors
 
     def _learn_with_ranks(
