@@ -120,7 +120,7 @@ class Terminal:
         mark = f"SRL_TERMINAL={self.runtime}".encode()
         found = []
         for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
-            with contextlib.suppress(OSError, psutil.Error):  # psutil.process_iter() takes ten times as long
+            with contextlib.suppress(OSError, psutil.Error):
                 if pid != os.getpid() and mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
                     process = psutil.Process(pid)
                     if process.status() != psutil.STATUS_ZOMBIE:
