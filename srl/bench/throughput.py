@@ -29,7 +29,7 @@ NATURE = DQNConfig(
     batch_size=32,
     double=False,
     updates_per_decision=0.25,
-    target_update=1000,
+    target_update=250,
     learning_starts=STARTS,
     body="nature",
 )
@@ -59,7 +59,7 @@ WORKLOADS = {
         horizon=16,
         batch=256,
         actors=1,
-        algorithm=DQNConfig(learning_rate=2.3e-3, double=False, target_update=10, learning_starts=STARTS),
+        algorithm=DQNConfig(learning_rate=2.3e-3, double=False, target_update=128, learning_starts=STARTS),
     ),
     "dqn-pong": Workload("PongNoFrameskip-v4", 4, 8, 32, 1, NATURE),
     "dqn-pong-bfloat16": Workload("PongNoFrameskip-v4", 4, 8, 32, 1, replace(NATURE, precision="bfloat16")),

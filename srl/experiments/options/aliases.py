@@ -37,7 +37,6 @@ _NAMES = {
     "replay_size": "buffer_size replay_buffer_size",
     "learning_starts": "warmup_steps start_steps num_steps_sampled_before_learning_starts",
     "updates_per_decision": "utd utd_ratio update_to_data replay_ratio",
-    "target_update": "target_update_interval target_network_frequency target_network_update_freq",
     "epsilon": "start_e exploration_initial_eps initial_epsilon",
     "epsilon_final": "end_e exploration_final_eps final_epsilon",
     "policy_delay": "policy_frequency policy_freq",
@@ -51,6 +50,8 @@ _TEXTS = {
     "algorithm_name": "set `algo`",
     "verbose": "the command line always shows the live view; in Python, pass verbose=False to srl.train for silence",
     "seeds num_seeds": "`srl sweep ENV --seeds 5` (in Python: srl.sweep) trains with several seeds",
+    "target_update_interval target_network_frequency target_network_update_freq": "`target_update` counts gradient "
+    "steps, not decisions: multiply by `updates_per_decision`",
     "save_path": "`root` is the directory of all runs, `name` the run's directory in it",
     "policy": "the observation determines the network; set `hidden_sizes`, or `network` to a function that builds it",
     "num_envs n_envs num_environments": "`lanes` counts the copies in one lane group; the run has "

@@ -59,6 +59,8 @@ def _dqn(
     target_update: int,
     exploration: tuple[float, float],
 ) -> tuple[Setting, ...]:
+    # Stable-Baselines3 counts steps of the environment between updates of the target network, and makes none between the
+    # gradient steps of one turn.
     zoo = "tuned for this task by RL Zoo"
     return (
         Setting("algo.learning_rate", learning_rate, zoo),
@@ -134,7 +136,7 @@ RECIPES = (
         ),
         ppo=_sizes(16, 128, 2048, "long blocks: the goal is a hundred steps away"),
         dqn=(
-            *_dqn(4e-3, 128, 10_000, 1_000, 0.5, 600, (0.2, 0.07)),
+            *_dqn(4e-3, 128, 10_000, 1_000, 0.5, 300, (0.2, 0.07)),
             Setting("algo.gamma", 0.98, "tuned for this task by RL Zoo"),
         ),
     ),
@@ -162,7 +164,7 @@ RECIPES = (
         "classic-control",
         "Gymnasium's classic control: the defaults, which were tuned on CartPole",
         ("gymnasium.envs.classic_control.*",),
-        dqn=_dqn(2.3e-3, 64, 100_000, 1_000, 0.5, 10, (0.16, 0.04)),
+        dqn=_dqn(2.3e-3, 64, 100_000, 1_000, 0.5, 128, (0.16, 0.04)),
         r2d2=(
             Setting("algo.chunk", 20, "a few steps show what the observation hides"),
             Setting("algo.burn_in", 10, "for the same reason"),
@@ -274,7 +276,7 @@ RECIPES = (
             Setting("algo.clip", 0.1, "as in the PPO paper; half of the value for vectors"),
             Setting("algo.value_clip", 0.1, "as in the published implementation of PPO"),
         ),
-        dqn=_dqn(1e-4, 32, 100_000, 20_000, 0.25, 1000, (0.1, 0.01)),
+        dqn=_dqn(1e-4, 32, 100_000, 20_000, 0.25, 250, (0.1, 0.01)),
         apex=(
             Setting("algo.learning_rate", 6.25e-5, _PAPER),
             Setting("algo.target_update", 2500, _PAPER),
