@@ -59,8 +59,8 @@ def _dqn(
     target_update: int,
     exploration: tuple[float, float],
 ) -> tuple[Setting, ...]:
-    # Stable-Baselines3 counts steps of the environment between updates of the target network, and makes none between the
-    # gradient steps of one turn.
+    # Stable-Baselines3 counts steps of the environment between updates of the target network, and makes none between
+    # the gradient steps of one turn.
     zoo = "tuned for this task by RL Zoo"
     return (
         Setting("algo.learning_rate", learning_rate, zoo),
