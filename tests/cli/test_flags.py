@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +34,10 @@ def given(words: str) -> dict[str, Any]:
         ("--no-normalize-observation", {"algorithm": {"normalize_observation": False}}),
         ("--hidden-sizes 64 32 --max_lag 0", {"algorithm": {"hidden_sizes": (64, 32)}, "max_lag": 0}),
         ("--steps 1e6 --until-return -3.5", {"steps": 1_000_000, "until_return": -3.5}),
+        ("--algo dqn --no-algo.double", {"algo": "dqn", "algorithm": {"double": False}}),
+        ("--algo dqn --no-dqn.double", {"algo": "dqn", "algorithm": {"double": False}}),
+        ("--no-eval-greedy --team-reward False", {"eval_greedy": False, "team_reward": False}),
+        ("--algo dqn --algo.double false --steps 5", {"algo": "dqn", "algorithm": {"double": False}, "steps": 5}),
         ("--actors none --team-reward", {"actors": None, "team_reward": True}),
         ("--sinks --scheduler inline", {"sinks": (), "scheduler": "inline"}),
         ("--sinks wandb mlflow", {"sinks": ("wandb", "mlflow")}),
@@ -40,6 +45,18 @@ def given(words: str) -> dict[str, Any]:
 )
 def test_flags_become_options(words: str, wanted: dict[str, Any]) -> None:
     assert given(words) == wanted
+
+
+@pytest.mark.parametrize("algo", BUILT_IN)
+def test_every_negated_flag_that_the_help_shows_is_accepted(algo: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "--algo", algo, "--help-all"]) == 0
+    shown = re.findall(r"(--no-[a-z.-]+) for no", " ".join(capsys.readouterr().out.split()))
+    assert "--no-eval-greedy" in shown
+    assert ("--no-algo.double" in shown) == getattr(BUILT_IN[algo], "double", False)
+    for flag in shown:
+        name = flag.removeprefix("--no-").replace("-", "_")
+        wanted = {"algorithm": {name[5:]: False}} if name.startswith("algo.") else {name: False}
+        assert given(f"--algo {algo} {flag}") == {"algo": algo, **wanted}
 
 
 @dataclass(frozen=True)
