@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from srl.base.errors import did_you_mean
-from srl.experiments.options.algorithms import ALGORITHMS
-from srl.experiments.options.aliases import SAME, advice, as_flag, set_twice
+from srl.experiments.options.algorithms import ALGORITHMS, missing_option
+from srl.experiments.options.aliases import SAME, as_flag, set_twice
 from srl.experiments.options.keywords import ALGO, checked, expected
 from srl.experiments.options.setting_texts import json_or_text
 from srl.storage import ROOT, run_directory
@@ -205,14 +205,14 @@ def _named(written: str, options: Mapping[str, Option], algo: str) -> tuple[str,
     if name and options[name].is_switch:
         return name, True
     owner, _, last = written.rpartition(".")
-    if owner in ALGORITHMS and owner != algo:
+    if owner in ALGORITHMS and owner != algo and ALGO + last in options:
         raise ValueError(
             f"{as_flag(written)} is an option of {owner}, but the algorithm is {algo}; to set it for {algo}, use "
             f"{as_flag(ALGO + last)}"
         )
     known = [as_flag(name.rpartition(".")[2])[2:] for name in options]
     close = did_you_mean(last, known, cutoff=0.7, prefix="--")
-    raise ValueError((advice(last, flags=True) if algo else "") or f"no option {as_flag(written)}{close}")
+    raise ValueError((missing_option(last, algo, flags=True) if algo else "") or f"no option {as_flag(written)}{close}")
 
 
 def _without_no(written: str) -> str:

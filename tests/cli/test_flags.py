@@ -59,6 +59,32 @@ def test_every_negated_flag_that_the_help_shows_is_accepted(algo: str, capsys: p
         assert given(f"--algo {algo} {flag}") == {"algo": algo, **wanted}
 
 
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ("--buffer-size 100", "ppo has no option --replay-size; these have: dqn, rainbow, apex, r2d2, sac, td3, ddpg,"),
+        ("--algo.replay-size 100", "Choose one of them with --algo"),
+        ("--sac.tau 0.1", "ppo has no option --tau; these have: dqn,"),
+        ("--algo sac --memory gru", "sac has no option --memory; these have: ppo, a2c, impala, ppg, ippo, mappo, r2d2"),
+        ("--algo dqn --box squashed", "dqn has no option --box; these have: ppo,"),
+    ],
+)
+def test_an_option_of_other_algorithms_is_refused_with_their_names(
+    words: str, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "CartPole-v1", *words.split()]) == 2
+    assert text in capsys.readouterr().err
+
+
+def test_python_names_the_algorithms_that_have_an_option() -> None:
+    wanted = r"ppo has no option 'replay_size'; these have: dqn, .*\. Choose one of them with `algo`"
+    for keywords in ({"buffer_size": 9}, {"replay_size": 9}, {"ppo": {"replay_size": 9}}):
+        with pytest.raises(ValueError, match=wanted):
+            make_options(**keywords)
+    with pytest.raises(ValueError, match="sac has no option 'memory'; these have: ppo"):
+        make_options(algo="sac", memory="gru")
+
+
 @dataclass(frozen=True)
 class OwnConfig(PPOConfig):
     """An algorithm of a user, given by this file and its name."""

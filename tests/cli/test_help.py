@@ -14,7 +14,7 @@ from srl.cli.main import COMMANDS, command_class, main
 from srl.cli.parser import options_of
 from srl.cli.sweep import Sweep
 from srl.cli.train import Train
-from srl.experiments.options.algorithms import ALGORITHMS
+from srl.experiments.options.algorithms import ALGORITHMS, BUILT_IN
 from srl.experiments.options.train_options import SECTIONS, TrainOptions
 
 
@@ -40,6 +40,33 @@ def test_the_long_help_shows_every_option(capsys: pytest.CaptureFixture[str]) ->
     text = shown(capsys, "train", "--help-all")
     missing = [option.flag for option in run_options(TrainOptions(), "ppo") if f"  {option.flag}" not in text]
     assert missing == []
+
+
+@pytest.mark.parametrize(
+    ("algo", "hidden", "kept"),
+    [
+        ("sac", "memory memory-size chunk burn-in network towers box std", "initial-std global-keys update-threads"),
+        ("td3", "memory network initial-std", "tau"),
+        ("dqn", "memory memory-size chunk burn-in towers box std initial-std global-keys", "network body"),
+        ("r2d2", "network box update-threads", "memory chunk burn-in"),
+        ("qmix", "box std initial-std towers", "memory network global-keys"),
+        ("bc", "memory network std n-step", "box initial-std"),
+        ("iql", "memory network std", "box initial-std"),
+        ("ppo", "", "memory chunk burn-in network towers box std initial-std global-keys"),
+    ],
+)
+def test_the_help_leaves_out_what_an_algorithm_does_not_use(
+    algo: str, hidden: str, kept: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = shown(capsys, "help", algo).splitlines()
+    flags = {line.split()[0].removeprefix("--algo.") for line in lines if line.startswith("  --algo.")}
+    assert not flags & set(hidden.split())
+    assert set(kept.split()) <= flags
+
+
+def test_the_options_that_an_algorithm_does_not_use_exist() -> None:
+    for kind in BUILT_IN.values():
+        assert set(kind.UNUSED) <= set(vars(kind())), kind
 
 
 def test_every_option_is_explained() -> None:

@@ -21,7 +21,7 @@ from srl.algorithms.sac.config import DDPGConfig, SACConfig, TD3Config
 from srl.api.algorithm import AlgorithmConfig
 from srl.base.errors import nearest
 from srl.base.object_names import load_object, name_of
-from srl.experiments.options.aliases import SAME, set_twice
+from srl.experiments.options.aliases import ADVICE, SAME, advice, as_flag, set_twice
 from srl.experiments.options.train_options import TrainOptions
 
 BUILT_IN: dict[str, type[AlgorithmConfig]] = {
@@ -84,6 +84,27 @@ def algorithm_class(algo: str) -> type[AlgorithmConfig]:
     if missing := sorted(kind.__abstractmethods__):
         raise ValueError(f"{algo} is not a complete AlgorithmConfig: it lacks {', '.join(missing)}")
     return kind
+
+
+def option_names(kind: type[Any]) -> list[str]:
+    """Return the names of an algorithm's options: the fields of its config that it uses."""
+    return [each.name for each in dataclasses.fields(kind) if each.init and each.name not in getattr(kind, "UNUSED", ())]
+
+
+def algorithms_with(option: str) -> list[str]:
+    """Return the algorithms that have an option."""
+    return [name for name, kind in BUILT_IN.items() if option in option_names(kind)]
+
+
+def missing_option(name: str, algo: str, *, flags: bool) -> str:
+    """Return the message for a name that is no option of the run or the algorithm, but has a meaning elsewhere: in
+    another library, or as an option of other algorithms. Empty for other names."""
+    option = SAME.get(name, name)
+    others = algorithms_with(option) if name not in ADVICE else []
+    if not others:
+        return advice(name, flags=flags)
+    shown, choose = (as_flag(option), "--algo") if flags else (repr(option), "`algo`")
+    return f"{title_of(algo)} has no option {shown}; these have: {', '.join(others)}. Choose one of them with {choose}"
 
 
 def build_algorithm(algo: str, settings: Mapping[str, Any] | None = None) -> AlgorithmConfig:
