@@ -29,7 +29,7 @@ CLASSES = {
     "control": ("Ps", "Logs", "Scale", "Change", "Stop"),
     "cluster": ("Agent", "Chaos"),
     "checks": ("Doctor", "CheckEnv", "CheckAlgo", "Verify", "Bench"),
-    "help": ("Help", "Recipes"),
+    "topics": ("Help", "Recipes"),
 }
 """Command classes by module of this package. The class `CheckEnv` is the command `check-env`."""
 COMMANDS = {

@@ -16,7 +16,7 @@ STATE_LOG_STD = (-5.0, 2.0)
 @dataclass(frozen=True)
 class NetworkOptions:
     hidden_sizes: tuple[int, ...] = (64, 64)
-    """Sizes of the dense layers after the observation or its encoder; a single image has none."""
+    """Sizes of the dense layers. They follow the observation or its encoder; a single image has none."""
     activation: Literal["tanh", "relu"] = "tanh"
     """Activation between these layers."""
     body: Literal["nature", "lean", "impala"] = "nature"

@@ -88,7 +88,8 @@ def algorithm_class(algo: str) -> type[AlgorithmConfig]:
 
 def option_names(kind: type[Any]) -> list[str]:
     """Return the names of an algorithm's options: the fields of its config that it uses."""
-    return [each.name for each in dataclasses.fields(kind) if each.init and each.name not in getattr(kind, "UNUSED", ())]
+    unused = getattr(kind, "UNUSED", ())
+    return [each.name for each in dataclasses.fields(kind) if each.init and each.name not in unused]
 
 
 def algorithms_with(option: str) -> list[str]:
@@ -123,7 +124,8 @@ def with_settings(algorithm: AlgorithmConfig, settings: Mapping[str, Any], title
 
 def settings_by_field(kind: type[Any], settings: Mapping[str, Any], title: str) -> dict[str, Any]:
     """Return the settings by field name, with aliases resolved, and lists as tuples where the config has tuples."""
-    known = {field.name: field.default for field in dataclasses.fields(kind) if field.init}
+    own = option_names(kind)
+    known = {field.name: field.default for field in dataclasses.fields(kind) if field.name in own}
     names: dict[str, str] = {}
     unknown = []
     for written in settings:
