@@ -62,6 +62,11 @@ def width() -> int:
     return min(WIDEST, max(60, shutil.get_terminal_size((100, 24)).columns))
 
 
+def has_long_help(kind: type[Any], name: str) -> bool:
+    """Return whether `--help` of a command shows only some of its options."""
+    return issubclass(kind, AlgorithmCommand) and name != CHECK
+
+
 def command_help(kind: type[Any], name: str, words: Sequence[str], everything: bool) -> str:
     """Return the help for a command. With `everything`, training commands show all their options."""
     about, examples = docstring_of(kind)
@@ -74,7 +79,7 @@ def command_help(kind: type[Any], name: str, words: Sequence[str], everything: b
     defaults, algo = options_before(name, words), chosen_algorithm(name, words)
     refused = ONLY_AT_START if name == RESUME else {"seed": "it takes --seeds"} if name == "sweep" else {}
     of_run = [option for option in run_options(defaults, algo, name == CHECK) if option.name not in refused]
-    if everything or name == CHECK:
+    if everything or not has_long_help(kind, name):
         lines += block(f"Options of srl {name}", own)
         for section in SECTIONS if name != CHECK else ():
             lines += section_help(section, of_run)

@@ -134,9 +134,9 @@ def topic_help(topic: str) -> str:
         return "\n".join(section_help(name, run_options(TrainOptions(), ALGORITHMS[0]))[1:])
     if name in MIXED:
         algo, names = MIXED[name]
-        options = {option.name: option for option in run_options(TrainOptions(), algo)}
-        about = wrapped(f"{ABOUT[name]} See docs/{PAGES[name]}.")
-        return "\n".join([*about, "", *block("", [options[each] for each in names])])
+        members = {option.name: option for option in run_options(TrainOptions(), algo)}
+        text = wrapped(f"{ABOUT[name]} See docs/{PAGES[name]}.")
+        return "\n".join([*text, "", *block("", [members[each] for each in names])])
     if name in ALGORITHMS:
         about, _ = docstring_of(algorithm_class(name))
         options = algorithm_options(name, TrainOptions())
@@ -155,15 +155,15 @@ def topic_help(topic: str) -> str:
         return _recipe_help(recipes[name])
     if name in COMMANDS:
         return command_help(command_class(name), name, [], everything=False)
-    options = _options_by_name()
+    owners = _options_by_name()
     written = name.removeprefix(ALGO).replace("-", "_")
-    option = written if written in options else SAME.get(written, written)
-    if option in options:
-        return _option_help(option, options[option])
+    option = written if written in owners else SAME.get(written, written)
+    if option in owners:
+        return _option_help(owners[option])
     if advised := advice(written, flags=True):
         raise ValueError(advised)
     known = [*COMMANDS, *SECTIONS, *MIXED, *ALGORITHMS, *ALSO, *recipes, "recipes"]
-    known += [as_flag(each).removeprefix("--") for each in options]
+    known += [as_flag(each).removeprefix("--") for each in owners]
     close = did_you_mean(topic, known, cutoff=0.7)
     raise ValueError(f"no help on {topic!r}{close or '; `srl help` lists the topics'}")
 
@@ -187,7 +187,8 @@ def _options_by_name() -> dict[str, dict[str, Option]]:
     return {**others, **found}
 
 
-def _option_help(name: str, owners: dict[str, Option]) -> str:
+def _option_help(owners: dict[str, Option]) -> str:
+    """Return the help for one option, given by its owners: a section, algorithms or commands."""
     first, option = next(iter(owners.items()))
     if first in SECTIONS:
         place = [f"Option of a run, in the group {first}: `srl help {first}`, docs/{PAGES[first]}."]

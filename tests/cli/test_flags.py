@@ -211,6 +211,32 @@ def test_a_missing_algorithm_is_not_replaced_by_a_similar_name(capsys: pytest.Ca
     assert all(f"\n  {name} " in shown for name in BUILT_IN)
 
 
+@pytest.mark.parametrize(
+    ("written", "meant"), [("SAC", "sac"), ("TD3", "td3"), ("td3-bc", "td3bc"), ("Ape-X", "apex"), ("PPO", "ppo")]
+)
+def test_an_algorithm_in_another_spelling_is_suggested(
+    written: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "Pendulum-v1", "--algo", written]) == 2
+    error = capsys.readouterr().err
+    assert error == f"srl: unknown algorithm {written!r}; did you mean {meant!r}? (see `srl train --help-all`)\n"
+    with pytest.raises(ValueError, match=f"did you mean {meant!r}"):
+        make_options(algo=written)
+
+
+def test_the_reference_to_the_help_follows_a_list_on_a_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "Pendulum-v1", "--algo", "sacc"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == "See `srl train --help-all`."
+
+
+def test_errors_refer_to_a_help_that_shows_the_option(capsys: pytest.CaptureFixture[str]) -> None:
+    for command, flag in (("train", "--keep-every"), ("check-algo", "--algo.epochs"), ("logs", "--root")):
+        assert main([command, "E", flag]) == 2
+        (written,) = re.findall(r"see `srl (.*)`", capsys.readouterr().err)
+        assert main(written.split()) == 0
+        assert f"  {flag} " in capsys.readouterr().out
+
+
 def test_an_unknown_command_is_refused_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trian", "CartPole-v1"]) == 2
     assert "no command 'trian'; did you mean 'train'?" in capsys.readouterr().err

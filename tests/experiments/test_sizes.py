@@ -52,9 +52,7 @@ def test_a_run_without_saved_sizes_chooses_them() -> None:
         ("--lanes 2 --horizon 4", ""),  # the default is 16
     ],
 )
-def test_more_minibatches_than_decisions_are_refused(
-    words: str, text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_more_minibatches_than_decisions_are_refused(words: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     code = main(["train", "CartPole-v1", "--actors", "1", "--inference", "inline", *words.split(), "--print-config"])
     assert code == (2 if text else 0)
     assert text in capsys.readouterr().err

@@ -93,8 +93,8 @@ def describe_long_updates(experiment: Experiment) -> str:
         if batch > trainer.target_steps and not trainer.data:
             share = "" if trainer.alone else f", of which policy {trainer.policy} has {trainer.target_steps:,}"
             return (
-                f"\nhint: one update is {batch:,} decisions, more than --steps {experiment.target_steps}{share}, so the "
-                "run will be longer; set a smaller --lanes or --horizon"
+                f"\nhint: one update is {batch:,} decisions, more than --steps {experiment.target_steps}{share}, so "
+                "the run will be longer; set a smaller --lanes or --horizon"
             )
     return ""
 

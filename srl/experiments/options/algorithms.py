@@ -74,6 +74,8 @@ def algorithm_class(algo: str) -> type[AlgorithmConfig]:
     if algo in BUILT_IN:
         return BUILT_IN[algo]
     if ":" not in algo:
+        if (same := re.sub(r"[^a-z0-9]", "", algo.lower())) in BUILT_IN:
+            raise ValueError(f"unknown algorithm {algo!r}; did you mean {same!r}?")
         known = "".join(f"\n  {name:7} {purpose}" for name, purpose in PURPOSES.items())
         raise ValueError(f"unknown algorithm {algo!r}; name your own as path/file.py:Config. SRL has{known}")
     kind = load_object(algo)
