@@ -15,7 +15,7 @@ from srl.cli.parser import options_of
 from srl.cli.sweep import Sweep
 from srl.cli.topics import ALSO, PAGES
 from srl.cli.train import Train
-from srl.experiments.options.algorithms import ALGORITHMS, BUILT_IN
+from srl.experiments.options.algorithms import ALGORITHMS, BUILT_IN, option_names
 from srl.experiments.options.train_options import SECTIONS, TrainOptions
 
 
@@ -160,6 +160,14 @@ def test_every_option_has_help_of_its_own(capsys: pytest.CaptureFixture[str]) ->
     for option in {option.name for algo in ALGORITHMS for option in run_options(TrainOptions(), algo)} - others:
         name = option.replace("_", "-")
         assert f"  --{name} " in shown(capsys, "help", name).replace("\n", " ")
+
+
+def test_the_page_about_networks_says_which_algorithms_take_one() -> None:
+    text = (Path(__file__).parents[2] / "docs/howto/policy.md").read_text()
+    rows = [line.split(" | ") for line in text.partition("| `--algo` |")[2].splitlines() if line.startswith("| `")]
+    listed = {name: not row[1].startswith("no;") for row in rows for name in row[0].split("`")[1::2]}
+    taking = {name: "network" in option_names(kind) for name, kind in BUILT_IN.items()}
+    assert {name: listed[name] for name in taking} == taking
 
 
 def test_pages_named_by_the_help_exist() -> None:
