@@ -64,7 +64,7 @@ def algorithm_pages() -> str:
     first = {option.name: option for option in algorithm_options(ALGORITHMS[0], TrainOptions())}
     parts = []
     for algo in ALGORITHMS:
-        about, _ = cli_help._split(algorithm_class(algo))
+        about, _ = cli_help.docstring_of(algorithm_class(algo))
         options = algorithm_options(algo, TrainOptions())
         shown = options if algo == ALGORITHMS[0] else [option for option in options if _differs(option, first)]
         parts += [f"## {algo}", _paragraph(about)]
@@ -91,7 +91,7 @@ def recipes() -> str:
             lines = ["| option | value | for | reason |", "|---|---|---|---|"]
             for setting, scope in rows:
                 lines.append(
-                    f"| `{setting.option}` | `{cli_help._shown(setting.value)}` | {scope} | {_cell(setting.why)} |"
+                    f"| `{setting.option}` | `{cli_help.shown_value(setting.value)}` | {scope} | {_cell(setting.why)} |"
                 )
             parts.append("\n".join(lines))
         else:
@@ -123,7 +123,7 @@ def title_of(path: Path) -> str:
 
 def _command(name: str) -> list[str]:
     kind = command_class(name)
-    about, examples = cli_help._split(kind)
+    about, examples = cli_help.docstring_of(kind)
     own = sorted(options_of(kind), key=lambda option: not option.positional)
     words = [f"{o.metavar}" if o.required else f"[{o.metavar}]" for o in own if o.positional]
     parts = [f"### srl {name} {{ #{name} }}", f"```text\nsrl {' '.join([name, *words, '[options]'])}\n```"]
@@ -159,7 +159,7 @@ def _default(option: Option) -> str:
         return "required"
     if option.default in (None, "", ()):
         return "none" if option.name.startswith(ALGO) or option.positional else ""
-    return f"`{_cell(cli_help._shown(option.default))}`"
+    return f"`{_cell(cli_help.shown_value(option.default))}`"
 
 
 def _paragraph(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 from srl.api.control import OptionValue
 from srl.api.dataflow import Dataflow, OnPolicy
@@ -24,6 +24,9 @@ class UpdateCost(NamedTuple):
 class AlgorithmConfig(ABC):
     """Base class of an algorithm's config: a frozen dataclass whose fields are the algorithm's options, plain data that
     is stored with the run and sent to the workers. Only the four abstract methods are required."""
+
+    UNUSED: ClassVar[tuple[str, ...]] = ()
+    """Inherited fields that the algorithm does not use: they are no options of it."""
 
     @abstractmethod
     def check(self, observation: Space, action: Space) -> None:

@@ -75,6 +75,10 @@ class EvaluationStatus(msgspec.Struct, frozen=True):
         return score_of({**self.facts, "return": self.return_mean, "length": self.length_mean}, name)
 
 
+EPISODE_WINDOW = 100
+"""Number of last episodes over which returns, lengths and other statistics are averaged."""
+
+
 class PolicyStatus(msgspec.Struct, frozen=True):
     """One policy of a run."""
 

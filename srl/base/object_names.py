@@ -144,10 +144,17 @@ def load_object(name: str) -> Any:
     found: Any = module
     for part in attribute.split("."):
         if not hasattr(found, part):
-            names = [key for key in vars(found) if not key.startswith("_")] if hasattr(found, "__dict__") else []
-            raise ValueError(f"{source} has no {attribute!r}{nearest(part, names)}")
+            raise ValueError(f"{source} has no {attribute!r}{nearest(part, _defined_in(found, module))}")
         found = getattr(found, part)
     return found
+
+
+def _defined_in(found: Any, module: ModuleType) -> list[str]:
+    """Return the names of classes and functions that a user may mean: in a file, not those that it imports."""
+    is_file = module.__name__.startswith((FILE_MODULE_PREFIX, "__main__"))
+    names = {key: value for key, value in vars(found).items() if callable(value)} if hasattr(found, "__dict__") else {}
+    own = {key: not is_file or getattr(value, "__module__", "") == module.__name__ for key, value in names.items()}
+    return [key for key, is_own in own.items() if is_own and not key.startswith("_")]
 
 
 def name_of(thing: Any) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from srl.cli.parser import AlgorithmCommand, Option, options_of, parse_words
-from srl.experiments.options.algorithms import ALGORITHMS, algorithm_class
+from srl.experiments.options.algorithms import ALGORITHMS, algorithm_class, option_names
 from srl.experiments.options.aliases import as_flag, set_twice
 from srl.experiments.options.config_file import read_config
 from srl.experiments.options.keywords import ALGO
@@ -75,7 +75,8 @@ def run_options(options: TrainOptions, algo: str, only_algorithm: bool = False) 
 def algorithm_options(algo: str, options: TrainOptions) -> list[Option]:
     """Return the fields of the algorithm's config as options."""
     kind = algorithm_class(algo)
-    return _with_metavars(options_of(kind, options.algorithm if type(options.algorithm) is kind else None, ALGO))
+    found = options_of(kind, options.algorithm if type(options.algorithm) is kind else None, ALGO)
+    return _with_metavars([option for option in found if option.name.removeprefix(ALGO) in option_names(kind)])
 
 
 def _with_metavars(options: Sequence[Option]) -> list[Option]:

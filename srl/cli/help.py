@@ -11,12 +11,11 @@ from collections.abc import Sequence
 from dataclasses import MISSING, dataclass
 from typing import Any
 
-from srl.base.errors import DEBUG, nearest
+from srl.base.errors import DEBUG
 from srl.cli.flags import CHECK, RESUME, algorithm_options, chosen_algorithm, options_before, run_options
-from srl.cli.parser import AlgorithmCommand, Option, flag, options_of, positional
+from srl.cli.parser import AlgorithmCommand, Option, options_of
 from srl.experiments.options.algorithms import ALGORITHMS, algorithm_class, title_of
 from srl.experiments.options.sections import ONLY_AT_START
-from srl.experiments.options.setting_texts import parse_pairs
 from srl.experiments.options.train_options import SECTIONS, TrainOptions
 
 INDENT, COLUMN = 2, 28
@@ -26,8 +25,11 @@ COMMON = {
     "The sweep": ("seeds", "grid", "search", "trials", "metric", "minimize", "jobs"),
     "The run": ("steps", "until_return", "seed", "name", "root"),
     "Workers and data": ("scheduler", "actors", "lanes", "horizon", "batch", "trainers", "max_lag"),
-    "Learning": ("algo.learning_rate", "algo.gamma", "algo.memory", "algo.device"),
-    "Results": ("eval_every", "checkpoint_seconds", "sinks"),
+    "Learning": (
+        *("algo.learning_rate", "algo.gamma", "algo.hidden_sizes", "algo.memory", "algo.device"),
+        *("algo.replay_size", "algo.learning_starts", "algo.updates_per_decision"),
+    ),
+    "Results": ("eval_every", "sinks"),
 }
 """Options that the help of training commands shows."""
 TOPICS = {
@@ -37,61 +39,11 @@ TOPICS = {
     "evaluation": "evaluation in the background",
     "checkpoints": "checkpoints to write and to keep",
     "cluster": "several machines: hosts, Ray, Slurm",
+    "network": "layers, convolutions, memory, actions",
+    "replay": "replay memory of off-policy algorithms",
+    "offline": "learning from recorded data",
     "recipes": "tuned options by environment; also `srl help mujoco`",
 }
-ALSO = {"self-play": "agents", "roles": "agents", "eval": "evaluation", "sizes": "workers", "recipe": "recipes"}
-
-
-@dataclass(frozen=True)
-class Help:
-    """Explain a command or a group of options.
-
-    Examples:
-      srl help train
-      srl help ppo
-      srl help cluster
-      srl help recipes
-    """
-
-    topic: str = positional("TOPIC", "")
-    """A command, an algorithm, a group of options (run, workers, agents, evaluation, checkpoints, cluster), `recipes`,
-    or the name of a recipe."""
-
-    def run(self) -> int:
-        return HelpText(topic_help(self.topic)).run()
-
-
-@dataclass(frozen=True)
-class Recipes:
-    """List the recipes: tuned options for families of environments. With an environment, show the recipe that `srl
-    train` uses for it, with all values and their reasons.
-
-    Examples:
-      srl recipes
-      srl recipes Hopper-v5
-      srl recipes mujoco
-    """
-
-    env: str = positional("ENV", "")
-    """Environment, as for `srl train`, or the name of a recipe."""
-    env_arg: tuple[str, ...] = flag("NAME=VALUE", (), repeated=True)
-    """Option of the environment; can be repeated."""
-
-    def run(self) -> int:
-        from srl.experiments.recipes.single_agent import RECIPES
-
-        if self.env and self.env not in {recipe.name for recipe in RECIPES}:
-            return HelpText(_recipe_help(self._recipe())).run()
-        return HelpText(topic_help(self.env or "recipes")).run()
-
-    def _recipe(self) -> Any:
-        from srl.environments.registry import lanes_config
-        from srl.experiments.recipes.apply import recipe_for
-
-        environment = lanes_config(self.env, **parse_pairs(self.env_arg))
-        lanes = environment.build(1)
-        lanes.close()
-        return recipe_for(environment, lanes.spec)
 
 
 @dataclass(frozen=True)
@@ -110,34 +62,39 @@ def width() -> int:
     return min(WIDEST, max(60, shutil.get_terminal_size((100, 24)).columns))
 
 
+def has_long_help(kind: type[Any], name: str) -> bool:
+    """Return whether `--help` of a command shows only some of its options."""
+    return issubclass(kind, AlgorithmCommand) and name != CHECK
+
+
 def command_help(kind: type[Any], name: str, words: Sequence[str], everything: bool) -> str:
     """Return the help for a command. With `everything`, training commands show all their options."""
-    about, examples = _split(kind)
+    about, examples = docstring_of(kind)
     own = options_of(kind)
     words_first = [option for option in own if option.positional]
     positionals = "".join(f" {option.metavar}" if option.required else f" [{option.metavar}]" for option in words_first)
-    lines = [f"usage: srl {name}{positionals} [options]", "", *_wrapped(about)]
+    lines = [f"usage: srl {name}{positionals} [options]", "", *wrapped(about)]
     if not issubclass(kind, AlgorithmCommand):
-        return "\n".join([*lines, *_block("Options", own), *_examples(examples)])
+        return "\n".join([*lines, *block("Options", own), *_examples(examples)])
     defaults, algo = options_before(name, words), chosen_algorithm(name, words)
     refused = ONLY_AT_START if name == RESUME else {"seed": "it takes --seeds"} if name == "sweep" else {}
     of_run = [option for option in run_options(defaults, algo, name == CHECK) if option.name not in refused]
-    if everything or name == CHECK:
-        lines += _block(f"Options of srl {name}", own)
+    if everything or not has_long_help(kind, name):
+        lines += block(f"Options of srl {name}", own)
         for section in SECTIONS if name != CHECK else ():
-            lines += _section(section, of_run)
-        lines += _block(f"Options of {title_of(algo)}", algorithm_options(algo, defaults))
+            lines += section_help(section, of_run)
+        lines += block(f"Options of {title_of(algo)}", algorithm_options(algo, defaults))
         return "\n".join([*lines, *_examples(examples)])
     options = {option.name: option for option in (*own, *of_run)}
     shown: set[str] = set()
     for heading, names in COMMON.items():
         found = [options[each] for each in names if each in options]
         shown |= {option.name for option in found}
-        lines += _block(heading, found, brief=True)
+        lines += block(heading, found, brief=True)
     if algo not in ALGORITHMS:
-        lines += _block(f"Options of {title_of(algo)}", _own_options(algo, defaults))
-    lines += _block("This command", [option for option in own if option.name not in shown | {"algo_arg"}], brief=True)
-    return "\n".join([*lines, *_examples(examples), *_more(name)])
+        lines += block(f"Options of {title_of(algo)}", _own_options(algo, defaults))
+    lines += block("This command", [option for option in own if option.name not in shown | {"algo_arg"}], brief=True)
+    return "\n".join([*lines, *_examples(examples), *more_help(name)])
 
 
 def _own_options(algo: str, defaults: TrainOptions) -> list[Option]:
@@ -151,84 +108,39 @@ def _own_options(algo: str, defaults: TrainOptions) -> list[Option]:
     return [option for option in algorithm_options(algo, defaults) if option.name.rpartition(".")[2] not in inherited]
 
 
-def _more(name: str) -> list[str]:
-    rows = [(f"srl {name} --help-all", "all options"), ("srl help ALGORITHM", f"options of {', '.join(ALGORITHMS)}")]
+def more_help(name: str) -> list[str]:
+    rows = [(f"srl {name} --help-all", "all options"), ("srl help NAME", "an algorithm or an option")]
     rows += [(f"srl help {topic}", about) for topic, about in TOPICS.items()]
-    return ["", "More help", *(line for left, right in rows for line in _row(left, right))]
+    return ["", "More help", *(line for left, right in rows for line in row(left, right))]
 
 
 def overview() -> str:
     """Return the help for `srl` itself: commands by group, each with the first sentence of its docstring."""
     from srl.cli.main import GROUPS, command_class
 
-    lines = ["usage: srl COMMAND ...", "", *_wrapped("ReaLly Scalable RL: train policies on one machine or on many.")]
+    lines = ["usage: srl COMMAND ...", "", *wrapped("ReaLly Scalable RL: train policies on one machine or on many.")]
     for heading, names in GROUPS.items():
         lines += ["", heading]
         for name in names:
-            lines += _row(name, _first_sentence(_split(command_class(name))[0]), column=14)
-    lines += ["", *_wrapped("`srl COMMAND --help` explains a command, `srl help TOPIC` a group of options.")]
-    return "\n".join([*lines, *_wrapped(f"With {DEBUG}=1 in the environment, errors show their full traceback.")])
+            lines += row(name, _first_sentence(docstring_of(command_class(name))[0]), column=14)
+    lines += ["", *wrapped("`srl COMMAND --help` explains a command, `srl help TOPIC` a group of options.")]
+    return "\n".join([*lines, *wrapped(f"With {DEBUG}=1 in the environment, errors show their full traceback.")])
 
 
-def topic_help(topic: str) -> str:
-    """Return the help for a topic, or the list of topics if the name is empty."""
-    from srl.cli.main import COMMANDS, command_class
-    from srl.experiments.recipes.single_agent import RECIPES
-
-    name = ALSO.get(topic, topic)
-    recipes = {recipe.name: recipe for recipe in RECIPES}
-    if not name:
-        return "\n".join([overview(), *_more("train")])
-    if name in SECTIONS:
-        return "\n".join(_section(name, run_options(TrainOptions(), ALGORITHMS[0]))[1:])
-    if name in ALGORITHMS:
-        about, _ = _split(algorithm_class(name))
-        options = algorithm_options(name, TrainOptions())
-        return "\n".join([*_wrapped(f"{name}: {about}"), *_block(f"Options of {name}", options)])
-    if name == "recipes":
-        rows = [line for recipe in RECIPES for line in _row(recipe.name, recipe.about)]
-        return "\n".join(
-            [
-                "Recipes",
-                *rows,
-                "",
-                "`srl recipes ENV` and `srl help NAME` show the options of a recipe and their reasons.",
-            ]
-        )
-    if name in recipes:
-        return _recipe_help(recipes[name])
-    if name in COMMANDS:
-        return command_help(command_class(name), name, [], everything=False)
-    known = [*COMMANDS, *SECTIONS, *ALGORITHMS, *ALSO, *recipes, "recipes"]
-    raise ValueError(f"no help on {topic!r}{nearest(topic, known)}")
-
-
-def _recipe_help(recipe: Any) -> str:
-    lines = [*_wrapped(f"Recipe {recipe.name}: {recipe.about}")]
-    scopes = recipe.scopes()
-    for scope, settings in scopes:
-        lines += ["", f"For {scope}"]
-        for setting in settings:
-            lines += _row(f"{setting.option} {_shown(setting.value)}", setting.why, column=40)
-    if not scopes:
-        lines += ["", "The defaults of all options."]
-    return "\n".join(lines)
-
-
-def _section(name: str, options: Sequence[Option]) -> list[str]:
+def section_help(name: str, options: Sequence[Option]) -> list[str]:
     members = {"algo"} if name == "run" else set()
     members |= {field.name for field in dataclasses.fields(SECTIONS[name])}
-    about = _wrapped(inspect.cleandoc(SECTIONS[name].__doc__ or ""))
-    return ["", *about, *_block("", [option for option in options if option.name in members])]
+    about = wrapped(inspect.cleandoc(SECTIONS[name].__doc__ or ""))
+    return ["", *about, *block("", [option for option in options if option.name in members])]
 
 
-def _block(heading: str, options: Sequence[Option], *, brief: bool = False) -> list[str]:
+def block(heading: str, options: Sequence[Option], *, brief: bool = False) -> list[str]:
     """Return a heading and its options; with `brief`, only the first sentence of each text."""
     if not options:
         return []
     lines = ["", heading] if heading else []
     for option in options:
-        lines += _row(_left(option), _right(option, brief))
+        lines += row(_left(option), _right(option, brief))
     return lines
 
 
@@ -249,11 +161,11 @@ def _right(option: Option, brief: bool) -> str:
     elif option.is_switch and option.default is True:
         notes.append(f"default: yes; {option.flag.replace('--', '--no-', 1)} for no")
     elif option.default not in (MISSING, None, "", ()) and not option.is_switch:
-        notes.append(f"default: {_shown(option.default)}")
+        notes.append(f"default: {shown_value(option.default)}")
     return f"{text} ({'; '.join(notes)})" if notes else text
 
 
-def _shown(value: Any) -> str:
+def shown_value(value: Any) -> str:
     if isinstance(value, tuple):
         return " ".join(map(str, value))
     if isinstance(value, int) and not isinstance(value, bool) and value >= 10_000:
@@ -261,7 +173,7 @@ def _shown(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _row(left: str, right: str, column: int = COLUMN) -> list[str]:
+def row(left: str, right: str, column: int = COLUMN) -> list[str]:
     """Return lines with two columns. The right one is wrapped, and starts on a new line if the left one is too long."""
     lines = textwrap.wrap(right, width() - column, break_on_hyphens=False, break_long_words=False) or [""]
     first = " " * INDENT + left
@@ -270,7 +182,7 @@ def _row(left: str, right: str, column: int = COLUMN) -> list[str]:
     return [f"{first:{column}}{lines[0]}", *(" " * column + line for line in lines[1:])]
 
 
-def _wrapped(text: str) -> list[str]:
+def wrapped(text: str) -> list[str]:
     """Wrap paragraphs to the width of the terminal."""
     lines: list[str] = []
     for paragraph in text.strip().split("\n\n"):
@@ -278,7 +190,7 @@ def _wrapped(text: str) -> list[str]:
     return lines[1:]
 
 
-def _split(kind: type[Any]) -> tuple[str, list[str]]:
+def docstring_of(kind: type[Any]) -> tuple[str, list[str]]:
     """Return the text of a docstring and its examples."""
     about, _, examples = inspect.cleandoc(kind.__doc__ or "").partition("Examples:\n")
     return about.strip(), [line.strip() for line in examples.splitlines() if line.strip()]

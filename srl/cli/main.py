@@ -29,7 +29,7 @@ CLASSES = {
     "control": ("Ps", "Logs", "Scale", "Change", "Stop"),
     "cluster": ("Agent", "Chaos"),
     "checks": ("Doctor", "CheckEnv", "CheckAlgo", "Verify", "Bench"),
-    "help": ("Help", "Recipes"),
+    "topics": ("Help", "Recipes"),
 }
 """Command classes by module of this package. The class `CheckEnv` is the command `check-env`."""
 COMMANDS = {
@@ -50,7 +50,7 @@ def command_class(name: str) -> type[Any]:
 def parse(arguments: Sequence[str]) -> Any:
     """Parse the arguments into a command that is ready to `run`. Raises ValueError for invalid arguments."""
     from srl.cli.flags import parse_command
-    from srl.cli.help import HelpText, command_help, overview
+    from srl.cli.help import HelpText, command_help, has_long_help, overview
 
     name, words = (arguments[0] if arguments else ""), list(arguments[1:])
     if name in ("", *HELP):
@@ -65,7 +65,10 @@ def parse(arguments: Sequence[str]) -> Any:
     try:
         return parse_command(kind, name, words)
     except ValueError as error:
-        raise ValueError(f"{error} (see `srl {name} --help`)" if "help" not in str(error) else str(error)) from error
+        text = str(error)
+        shown = f"`srl {name} {HELP_ALL if has_long_help(kind, name) else HELP[-1]}`"
+        see = f"\nSee {shown}." if "\n" in text else f" (see {shown})"
+        raise ValueError(text if "help" in text else text + see) from error
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import inspect
 import itertools
+import re
 import textwrap
 import typing
 from collections.abc import Collection, Mapping, Sequence
@@ -16,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from srl.base.errors import did_you_mean
-from srl.experiments.options.algorithms import ALGORITHMS
-from srl.experiments.options.aliases import SAME, advice, as_flag, set_twice
+from srl.experiments.options.algorithms import ALGORITHMS, missing_option
+from srl.experiments.options.aliases import SAME, as_flag, set_twice
 from srl.experiments.options.keywords import ALGO, checked, expected
 from srl.experiments.options.setting_texts import json_or_text
 from srl.storage import ROOT, run_directory
@@ -175,7 +176,7 @@ def parse_words(options: Sequence[Option], words: Sequence[str], algo: str = "")
             head, separator, text = word[2:].partition("=")
             written = head.replace("-", "_")
             name, negated = _named(written, by_name, algo)
-            option, plain = by_name[name], written.replace("no_", "", 1) if negated else written
+            option, plain = by_name[name], _without_no(written) if negated else written
             if written_as.setdefault(name, plain) != plain and not option.repeated:
                 raise set_twice(as_flag(written_as[name]), as_flag(plain))
             value = text if separator else None
@@ -199,18 +200,24 @@ def _named(written: str, options: Mapping[str, Option], algo: str) -> tuple[str,
     """Return the option that a flag refers to, and whether the flag negates it."""
     if name := _meaning(written, options, algo):
         return name, False
-    owner, dot, last = written.rpartition(".")
-    name = _meaning(owner + dot + last[3:], options, algo) if last.startswith("no_") else ""
+    plain = _without_no(written)
+    name = _meaning(plain, options, algo) if plain != written else ""
     if name and options[name].is_switch:
         return name, True
-    if owner in ALGORITHMS and owner != algo:
+    owner, _, last = written.rpartition(".")
+    if owner in ALGORITHMS and owner != algo and ALGO + last in options:
         raise ValueError(
             f"{as_flag(written)} is an option of {owner}, but the algorithm is {algo}; to set it for {algo}, use "
             f"{as_flag(ALGO + last)}"
         )
     known = [as_flag(name.rpartition(".")[2])[2:] for name in options]
     close = did_you_mean(last, known, cutoff=0.7, prefix="--")
-    raise ValueError((advice(last, flags=True) if algo else "") or f"no option {as_flag(written)}{close}")
+    raise ValueError((missing_option(last, algo, flags=True) if algo else "") or f"no option {as_flag(written)}{close}")
+
+
+def _without_no(written: str) -> str:
+    """Return the name that a negated flag negates: `algo.double` for `no_algo.double` and `algo.no_double`."""
+    return re.sub(r"^no_|\.no_", lambda found: found[0].removesuffix("no_"), written, count=1)
 
 
 def _meaning(written: str, known: Collection[str], algo: str) -> str:
@@ -246,6 +253,8 @@ def _one(left: list[str], word: str) -> str:
 def _read(option: Option, text: str | None, left: list[str], before: Sequence[Any]) -> Any:
     """Return a flag's value: the text after `=`, or the following words, which are removed from `left`."""
     if option.is_switch:
+        if text is None and left and left[0].lower() in ("true", "false"):
+            text = left.pop(0)
         return True if text is None else convert(option, text)
     if option.is_list:
         words = text.split(",") if text else []

@@ -11,11 +11,10 @@ import numpy as np
 
 from srl.api.block import IDENTITY, LENGTH, RETURN, Episodes
 from srl.api.control import Evaluated, UpdateRecord
-from srl.api.status import EvaluationStatus
+from srl.api.status import EPISODE_WINDOW, EvaluationStatus
 from srl.base.statistics import mean_of
 
 CURVE_POINTS = 200
-EPISODE_WINDOW = 100
 MAX_MOMENTS = 100_000
 
 

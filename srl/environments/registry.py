@@ -77,6 +77,8 @@ def lanes_config(environment: str | Callable[..., Any], **kwargs: Any) -> LanesC
     Raise ValueError, suggesting the nearest valid name, if there is no such environment or option.
     """
     if not isinstance(environment, str):
+        if not callable(environment):
+            raise ValueError(_not_an_instance(environment))
         return _of_function(name_of(environment), kwargs)
     family, _, rest = environment.partition(":")
     if family == "envpool" and rest:
@@ -99,6 +101,18 @@ def lanes_config(environment: str | Callable[..., Any], **kwargs: Any) -> LanesC
     if _names_function(environment):
         return _of_function(environment, kwargs)
     return _of_id(environment, kwargs)
+
+
+def _not_an_instance(environment: Any) -> str:
+    """Return the message for an environment in place of the class or function that makes it: every actor makes its own
+    copies."""
+    kind = type(environment)
+    spec = getattr(environment, "spec", None)
+    call = repr(spec.id) if spec is not None else kind.__name__
+    known = {name: getattr(environment, name, None) for name in parameters_of(kind)} if spec is None else {}
+    plain = {name: value for name, value in known.items() if isinstance(value, (int, float, str))}
+    call += f", env_args={plain}" if plain else ""
+    return f"pass the class or a function, not an instance of {kind.__name__}: srl.train({call})"
 
 
 def _names_function(name: str) -> bool:

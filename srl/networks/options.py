@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+MEMORY_OPTIONS = ("memory", "memory_size", "chunk", "burn_in")
 STATE_LOG_STD = (-5.0, 2.0)
 """Smallest and largest log standard deviation that a network can output, in units of the bounds."""
 
@@ -15,7 +16,7 @@ STATE_LOG_STD = (-5.0, 2.0)
 @dataclass(frozen=True)
 class NetworkOptions:
     hidden_sizes: tuple[int, ...] = (64, 64)
-    """Sizes of the dense layers after the observation or its encoder; a single image has none."""
+    """Sizes of the dense layers. They follow the observation or its encoder; a single image has none."""
     activation: Literal["tanh", "relu"] = "tanh"
     """Activation between these layers."""
     body: Literal["nature", "lean", "impala"] = "nature"
@@ -52,7 +53,7 @@ class NetworkOptions:
     std: Literal["free", "state"] = "free"
     """Standard deviations of Box actions: the same for every observation, or output by the network (0.0067 to 7.4)."""
     initial_std: float = 1.0
-    """Initial standard deviation of Box actions, in the same units."""
+    """Initial standard deviation of Box actions; for elements with two bounds, 1 is half the range."""
     mask_key: str = "action_mask"
     """Part of a Dict observation that is the action mask: one number for each choice of a Discrete, of all parts of a
     MultiDiscrete, or of all such parts of a Dict in sorted order; 0 forbids the choice. The network does not see it."""

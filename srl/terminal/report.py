@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from srl.api.status import EvaluationStatus, RunStatus, describe_refused
+from srl.api.status import EPISODE_WINDOW, EvaluationStatus, RunStatus, describe_refused
 from srl.base.errors import in_one_line
 from srl.base.files import describe_losses
 from srl.storage import checkpoints
@@ -60,15 +60,16 @@ def _results(status: RunStatus) -> dict[str, str]:
     several = len(status.policies) > 1
     if several:
         for name, policy in status.policies.items():
-            rows[f"return {name}"] = _return(policy.return_mean, policy.return_curve)
+            rows[f"return {name}"] = _return(policy.return_mean, policy.return_curve, policy.episodes)
     elif status.return_mean is not None:
-        rows["return"] = _return(status.return_mean, status.return_curve)
+        rows["return"] = _return(status.return_mean, status.return_curve, status.episodes)
     elif status.updates and not status.episodes and not status.settings.recorded:
         rows["return"] = "none: no episode has ended"
     for name, policy in status.policies.items():
         if policy.facts:
             means = ", ".join(f"{fact} {figure(mean)}" for fact, mean in first_facts(policy.facts, SHOWN_FACTS))
-            rows[f"episodes {name}" if several else "episodes"] = f"{means}  (means of 100)"
+            averaged = min(EPISODE_WINDOW, policy.episodes)
+            rows[f"episodes {name}" if several else "episodes"] = f"{means}  (means of {averaged})"
         if policy.evaluation is not None:
             rows[f"eval {name}" if several else "evaluation"] = _evaluation(policy.evaluation)
     steps = count(status.steps)
@@ -97,8 +98,9 @@ def _results(status: RunStatus) -> dict[str, str]:
     return rows
 
 
-def _return(mean: float | None, curve: list[float]) -> str:
-    return f"{figure(mean)}  {sparkline(curve, 24)}  (mean of 100 episodes)"
+def _return(mean: float | None, curve: list[float], episodes: int) -> str:
+    averaged = plural(min(EPISODE_WINDOW, episodes), "episode")
+    return f"{figure(mean)}  {sparkline(curve, 24)}  (mean of {averaged})"
 
 
 def _evaluation(evaluation: EvaluationStatus) -> str:

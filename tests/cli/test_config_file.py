@@ -68,6 +68,7 @@ def read_config_text(text: str, tmp_path: Path) -> dict[str, Any]:
         ["CartPole-v1", "--steps", "5000"],
         ["Pendulum-v1", "--lanes", "3", "--name", "mine"],
         ["Pendulum-v1", "--algo", "a2c", "--algo.hidden-sizes", "8", "8", "--sinks"],
+        ["Pendulum-v1", "--algo", "sac", "--algo.replay-size", "5000"],
         ["CliffWalking-v1", "--env-arg", "is_slippery=true", "--recipe", "toy-text"],
     ],
     ids=" ".join,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +34,10 @@ def given(words: str) -> dict[str, Any]:
         ("--no-normalize-observation", {"algorithm": {"normalize_observation": False}}),
         ("--hidden-sizes 64 32 --max_lag 0", {"algorithm": {"hidden_sizes": (64, 32)}, "max_lag": 0}),
         ("--steps 1e6 --until-return -3.5", {"steps": 1_000_000, "until_return": -3.5}),
+        ("--algo dqn --no-algo.double", {"algo": "dqn", "algorithm": {"double": False}}),
+        ("--algo dqn --no-dqn.double", {"algo": "dqn", "algorithm": {"double": False}}),
+        ("--no-eval-greedy --team-reward False", {"eval_greedy": False, "team_reward": False}),
+        ("--algo dqn --algo.double false --steps 5", {"algo": "dqn", "algorithm": {"double": False}, "steps": 5}),
         ("--actors none --team-reward", {"actors": None, "team_reward": True}),
         ("--sinks --scheduler inline", {"sinks": (), "scheduler": "inline"}),
         ("--sinks wandb mlflow", {"sinks": ("wandb", "mlflow")}),
@@ -40,6 +45,44 @@ def given(words: str) -> dict[str, Any]:
 )
 def test_flags_become_options(words: str, wanted: dict[str, Any]) -> None:
     assert given(words) == wanted
+
+
+@pytest.mark.parametrize("algo", BUILT_IN)
+def test_every_negated_flag_that_the_help_shows_is_accepted(algo: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "--algo", algo, "--help-all"]) == 0
+    shown = re.findall(r"(--no-[a-z.-]+) for no", " ".join(capsys.readouterr().out.split()))
+    assert "--no-eval-greedy" in shown
+    assert ("--no-algo.double" in shown) == getattr(BUILT_IN[algo], "double", False)
+    for flag in shown:
+        name = flag.removeprefix("--no-").replace("-", "_")
+        wanted = {"algorithm": {name[5:]: False}} if name.startswith("algo.") else {name: False}
+        assert given(f"--algo {algo} {flag}") == {"algo": algo, **wanted}
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ("--buffer-size 100", "ppo has no option --replay-size; these have: dqn, rainbow, apex, r2d2, sac, td3, ddpg,"),
+        ("--algo.replay-size 100", "Choose one of them with --algo"),
+        ("--sac.tau 0.1", "ppo has no option --tau; these have: dqn,"),
+        ("--algo sac --memory gru", "sac has no option --memory; these have: ppo, a2c, impala, ppg, ippo, mappo, r2d2"),
+        ("--algo dqn --box squashed", "dqn has no option --box; these have: ppo,"),
+    ],
+)
+def test_an_option_of_other_algorithms_is_refused_with_their_names(
+    words: str, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "CartPole-v1", *words.split()]) == 2
+    assert text in capsys.readouterr().err
+
+
+def test_python_names_the_algorithms_that_have_an_option() -> None:
+    wanted = r"ppo has no option 'replay_size'; these have: dqn, .*\. Choose one of them with `algo`"
+    for keywords in ({"buffer_size": 9}, {"replay_size": 9}, {"ppo": {"replay_size": 9}}):
+        with pytest.raises(ValueError, match=wanted):
+            make_options(**keywords)
+    with pytest.raises(ValueError, match="sac has no option 'memory'; these have: ppo"):
+        make_options(algo="sac", memory="gru")
 
 
 @dataclass(frozen=True)
@@ -166,6 +209,32 @@ def test_a_missing_algorithm_is_not_replaced_by_a_similar_name(capsys: pytest.Ca
     shown = capsys.readouterr().err
     assert "unknown algorithm 'sacc'; name your own as path/file.py:Config. SRL has\n  ppo     most tasks" in shown
     assert all(f"\n  {name} " in shown for name in BUILT_IN)
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"), [("SAC", "sac"), ("TD3", "td3"), ("td3-bc", "td3bc"), ("Ape-X", "apex"), ("PPO", "ppo")]
+)
+def test_an_algorithm_in_another_spelling_is_suggested(
+    written: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "Pendulum-v1", "--algo", written]) == 2
+    error = capsys.readouterr().err
+    assert error == f"srl: unknown algorithm {written!r}; did you mean {meant!r}? (see `srl train --help-all`)\n"
+    with pytest.raises(ValueError, match=f"did you mean {meant!r}"):
+        make_options(algo=written)
+
+
+def test_the_reference_to_the_help_follows_a_list_on_a_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "Pendulum-v1", "--algo", "sacc"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == "See `srl train --help-all`."
+
+
+def test_errors_refer_to_a_help_that_shows_the_option(capsys: pytest.CaptureFixture[str]) -> None:
+    for command, flag in (("train", "--keep-every"), ("check-algo", "--algo.epochs"), ("logs", "--root")):
+        assert main([command, "E", flag]) == 2
+        (written,) = re.findall(r"see `srl (.*)`", capsys.readouterr().err)
+        assert main(written.split()) == 0
+        assert f"  {flag} " in capsys.readouterr().out
 
 
 def test_an_unknown_command_is_refused_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:

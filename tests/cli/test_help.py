@@ -13,8 +13,9 @@ from srl.cli.help import COMMON, TOPICS
 from srl.cli.main import COMMANDS, command_class, main
 from srl.cli.parser import options_of
 from srl.cli.sweep import Sweep
+from srl.cli.topics import ALSO, PAGES
 from srl.cli.train import Train
-from srl.experiments.options.algorithms import ALGORITHMS
+from srl.experiments.options.algorithms import ALGORITHMS, BUILT_IN, option_names
 from srl.experiments.options.train_options import SECTIONS, TrainOptions
 
 
@@ -42,6 +43,33 @@ def test_the_long_help_shows_every_option(capsys: pytest.CaptureFixture[str]) ->
     assert missing == []
 
 
+@pytest.mark.parametrize(
+    ("algo", "hidden", "kept"),
+    [
+        ("sac", "memory memory-size chunk burn-in network towers box std", "initial-std global-keys update-threads"),
+        ("td3", "memory network initial-std", "tau"),
+        ("dqn", "memory memory-size chunk burn-in towers box std initial-std global-keys", "network body"),
+        ("r2d2", "network box update-threads", "memory chunk burn-in"),
+        ("qmix", "box std initial-std towers", "memory network global-keys"),
+        ("bc", "memory network std n-step", "box initial-std"),
+        ("iql", "memory network std", "box initial-std"),
+        ("ppo", "", "memory chunk burn-in network towers box std initial-std global-keys"),
+    ],
+)
+def test_the_help_leaves_out_what_an_algorithm_does_not_use(
+    algo: str, hidden: str, kept: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = shown(capsys, "help", algo).splitlines()
+    flags = {line.split()[0].removeprefix("--algo.") for line in lines if line.startswith("  --algo.")}
+    assert not flags & set(hidden.split())
+    assert set(kept.split()) <= flags
+
+
+def test_the_options_that_an_algorithm_does_not_use_exist() -> None:
+    for kind in BUILT_IN.values():
+        assert set(kind.UNUSED) <= set(vars(kind())), kind
+
+
 def test_every_option_is_explained() -> None:
     kinds = {name: run_options(TrainOptions(), name) for name in ALGORITHMS}
     silent = {f"{algo}: {option.name}" for algo, options in kinds.items() for option in options if not option.text}
@@ -67,7 +95,8 @@ def test_the_help_of_sweep_shows_seeds_and_not_the_one_seed_of_a_run(capsys: pyt
 
 
 def test_common_options_exist() -> None:
-    known = {option.name for option in (*options_of(Train), *options_of(Sweep), *run_options(TrainOptions(), "ppo"))}
+    known = {option.name for option in (*options_of(Train), *options_of(Sweep))}
+    known |= {option.name for algo in ("ppo", "sac") for option in run_options(TrainOptions(), algo)}
     assert {name for names in COMMON.values() for name in names} <= known
 
 
@@ -81,6 +110,16 @@ def test_common_options_exist() -> None:
         ("evaluation", ["--eval-every N", "default: yes; --no-eval-greedy for no"]),
         ("self-play", ["--self-play-share X", "--roles PATTERN=POLICY"]),
         ("workers", ["--lanes N", "--scheduler NAME"]),
+        ("replay", ["--replay NAME", "--algo.replay-size N", "--save-replay", "docs/howto/replay.md"]),
+        ("network", ["--algo.hidden-sizes N ...", "--algo.network FUNCTION", "docs/howto/networks.md"]),
+        ("offline", ["--data DATASET ...", "--algo.expert EXPERT", "`srl collect`", "docs/howto/offline.md"]),
+        ("lanes", ["--lanes N Environment copies", "in the group workers: `srl help workers`, docs/options.md"]),
+        ("seed", ["--seed N", "`srl help run`"]),
+        ("hidden-sizes", ["--algo.hidden-sizes N ...", "64 64 (ppo,", "256 256 (dqn,", "`srl help network`"]),
+        ("utd", ["--algo.updates-per-decision X", "Option of dqn,", "0.5 (dqn,", "`srl help replay`"]),
+        ("algo.clip", ["--algo.clip X", "Option of ppo,", "(default: 0.2)"]),
+        ("double", ["default: yes; --no-algo.double for no"]),
+        ("seeds", ["--seeds SEEDS", "Option of `srl sweep`"]),
         ("recipes", ["pendulum", "hide-and-seek"]),
         ("pendulum", ["algo.gamma 0.9"]),
         ("resume", ["usage: srl resume RUN"]),
@@ -108,6 +147,44 @@ def test_help_without_a_command_lists_all_of_them(capsys: pytest.CaptureFixture[
 def test_an_unknown_topic_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["help", "clusters"]) == 2
     assert "no help on 'clusters'; did you mean 'cluster'?" in capsys.readouterr().err
+    assert main(["help", "lanse"]) == 2
+    assert "no help on 'lanse'; did you mean 'lanes'?" in capsys.readouterr().err
+    assert main(["help", "quux"]) == 2
+    assert "no help on 'quux'; `srl help` lists the topics" in capsys.readouterr().err
+    assert main(["help", "num-envs"]) == 2
+    assert "no option --num-envs: --lanes counts the copies in one lane group" in capsys.readouterr().err
+
+
+def test_every_option_has_help_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    others = {*COMMANDS, *SECTIONS, *TOPICS, *ALSO, *ALGORITHMS}
+    for option in {option.name for algo in ALGORITHMS for option in run_options(TrainOptions(), algo)} - others:
+        name = option.replace("_", "-")
+        assert f"  --{name} " in shown(capsys, "help", name).replace("\n", " ")
+
+
+def test_the_page_about_networks_says_which_algorithms_take_one() -> None:
+    text = (Path(__file__).parents[2] / "docs/howto/policy.md").read_text()
+    rows = [line.split(" | ") for line in text.partition("| `--algo` |")[2].splitlines() if line.startswith("| `")]
+    listed = {name: not row[1].startswith("no;") for row in rows for name in row[0].split("`")[1::2]}
+    taking = {name: "network" in option_names(kind) for name, kind in BUILT_IN.items()}
+    assert {name: listed[name] for name in taking} == taking
+
+
+def test_pages_named_by_the_help_exist() -> None:
+    assert all((Path(__file__).parents[2] / "docs" / page).is_file() for page in PAGES.values())
+
+
+@pytest.mark.parametrize("command", ["train", "sweep"])
+def test_the_help_with_an_off_policy_algorithm_shows_its_replay(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = shown(capsys, command, "--algo", "sac", "--help")
+    for flag in ("replay-size N", "updates-per-decision X", "learning-starts N", "hidden-sizes N"):
+        assert f"--algo.{flag}" in text
+    assert "--algo.memory" not in text
+    text = shown(capsys, command, "--help")
+    assert "--algo.hidden-sizes N" in text
+    assert "--algo.replay-size" not in text
 
 
 def test_help_needs_neither_torch_nor_gymnasium() -> None:

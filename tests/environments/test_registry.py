@@ -12,6 +12,7 @@ import pytest
 from support import tracers
 from support.trees import leaf
 
+import srl
 from srl.api.spaces import Discrete
 from srl.base.config import from_data, to_data
 from srl.base.object_names import name_of
@@ -115,6 +116,31 @@ def test_functions_that_no_worker_can_import_are_refused():
         name_of(inner)
 
 
+class Grid(gymnasium.Env):
+    def __init__(self, size, goal="far", seen=None):
+        self.size, self.goal, self.seen = size, goal, seen
+
+
+@pytest.mark.parametrize(
+    ("instance", "call"),
+    [
+        (Grid(3), "Grid: srl.train(Grid, env_args={'size': 3, 'goal': 'far'})"),
+        (gymnasium.Env(), "Env: srl.train(Env)"),
+    ],
+)
+def test_an_instance_in_place_of_its_class_is_refused(instance, call):
+    with pytest.raises(ValueError) as error:
+        srl.train(instance, scheduler="inline")
+    assert str(error.value) == f"pass the class or a function, not an instance of {call}"
+
+
+def test_a_made_environment_is_refused_with_its_id():
+    made = gymnasium.make("CartPole-v1")
+    with pytest.raises(ValueError, match=r"not an instance of \w+: srl.train\('CartPole-v1'\)"):
+        lanes_config(made)
+    made.close()
+
+
 def test_a_file_is_found_by_its_path_and_imported_once(tmp_path, monkeypatch):
     (tmp_path / "own.py").write_text(OWN)
     monkeypatch.chdir(tmp_path)
@@ -128,6 +154,8 @@ def test_a_file_is_found_by_its_path_and_imported_once(tmp_path, monkeypatch):
         lanes_config(f"{tmp_path}/own.py:make", sise=5)
     with pytest.raises(ValueError, match="has no 'mak'; did you mean 'make'"):
         lanes_config(f"{tmp_path}/own.py:mak")
+    with pytest.raises(ValueError, match=r"own.py has no 'np_'; valid ones: Mine, make$"):  # not what it imports
+        lanes_config(f"{tmp_path}/own.py:np_")
 
 
 def test_a_function_of_the_script_that_runs_is_named_by_its_path(tmp_path):

@@ -1,13 +1,17 @@
-"""Sizes that a run chose, when it is resumed."""
+"""Sizes of a run: those it chose when it is resumed, and batches that do not fit its other options."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
+from support import PURSUIT
 
+from srl.cli.main import main
+from srl.experiments.graph.preparation import prepare
 from srl.experiments.graph.sizes import with_sizes
-from srl.experiments.options.keywords import make_options
+from srl.experiments.options.keywords import make_options, merged
+from srl.experiments.options.train_options import TrainOptions
 
 BEFORE = make_options(lanes=16)
 SIZES = {"actors": 7, "lanes": 16, "ring": 2, "horizon": 32, "batch": 7168}
@@ -37,3 +41,31 @@ def test_sizes_stay_unless_the_user_changes_options_they_depend_on(
 
 def test_a_run_without_saved_sizes_chooses_them() -> None:
     assert with_sizes(BEFORE, {}, BEFORE) == BEFORE
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ("--lanes 8 --horizon 4 --algo.num-minibatches 33", "at most 32, the decisions of a batch; found 33"),
+        ("--lanes 8 --batch 64 --horizon 4 --trainers 2 --num-minibatches 40", "32, the decisions of a batch for each"),
+        ("--lanes 8 --horizon 4 --algo.num-minibatches 32", ""),
+        ("--lanes 2 --horizon 4", ""),  # the default is 16
+    ],
+)
+def test_more_minibatches_than_decisions_are_refused(words: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["train", "CartPole-v1", "--actors", "1", "--inference", "inline", *words.split(), "--print-config"])
+    assert code == (2 if text else 0)
+    assert text in capsys.readouterr().err
+
+
+def summary(env: str, **keywords: Any) -> str:
+    return prepare(env, *merged(TrainOptions(), {"scheduler": "inline", **keywords})).summary
+
+
+def test_a_run_that_is_shorter_than_one_update_gets_a_hint() -> None:
+    assert "hint" not in summary("CartPole-v1", lanes=8, horizon=4, steps=32)
+    wanted = "hint: one update is 32 decisions, more than --steps 31, so the run will be longer; set a smaller --lanes"
+    assert wanted in summary("CartPole-v1", lanes=8, horizon=4, steps=31)
+    roles = ("chaser_*=chasers", "runner_*=runners")
+    shared = summary(PURSUIT, lanes=2, horizon=4, steps=20, algo="ippo", roles=roles)
+    assert "one update is 16 decisions, more than --steps 20, of which policy chasers has 14, so" in shared

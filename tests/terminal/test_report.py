@@ -150,7 +150,18 @@ def test_ps_shows_a_worker_that_has_not_started(snapshot: Snapshot) -> None:
 
 
 def test_the_report_shows_statistics_of_the_environment_and_what_sinks_lost(snapshot: Snapshot) -> None:
-    policies = {"policy": PolicyStatus(facts={"height": 2.0, "is_success": 0.93})}
+    policies = {"policy": PolicyStatus(episodes=4211, facts={"height": 2.0, "is_success": 0.93})}
     text = final_report(snapshot(state="finished", policies=policies, lost_rows={"wandb": 3})).plain
     assert "\n episodes      is_success 0.93, height 2.00  (means of 100)\n" in text
     assert "\n not accepted  3 rows by wandb; metrics.jsonl has them\n" in text
+
+
+def test_the_report_counts_the_episodes_of_a_mean(snapshot: Snapshot) -> None:
+    policies = {"policy": PolicyStatus(episodes=12, facts={"height": 2.0})}
+    text = final_report(snapshot(state="finished", policies=policies, episodes=12)).plain
+    assert "(mean of 12 episodes)" in text
+    assert "height 2.00  (means of 12)" in text
+    two = {"a": PolicyStatus(episodes=1, return_mean=3.0), "b": PolicyStatus(episodes=500, return_mean=3.0)}
+    text = final_report(snapshot(state="finished", policies=two, episodes=501)).plain
+    assert "(mean of 1 episode)" in text
+    assert "(mean of 100 episodes)" in text

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from srl.cli.main import main
 from srl.testing.env_checks.environment import Finding, check_environment, has_errors, report
 
 
@@ -387,3 +388,12 @@ def test_the_report_has_errors_first_and_counts():
     assert has_errors(findings)
     assert not has_errors(findings[:1])
     assert report([], "MyEnv") == "MyEnv: no problems found"
+
+
+@pytest.mark.parametrize(
+    ("name", "fix"),
+    [("missing.py:Env", "correct the path or the name"), ("Missing-v0", "correct the name, or install the package")],
+)
+def test_the_fix_for_a_name_that_is_not_found(name, fix, capsys):
+    assert main(["check-env", name]) == 1
+    assert fix in " ".join(capsys.readouterr().out.split())

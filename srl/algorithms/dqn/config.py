@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 
 from srl.algorithms.actor_critic import check_device
 from srl.algorithms.offpolicy.config import OffPolicyConfig
@@ -12,6 +12,7 @@ from srl.api.policy import Policy
 from srl.api.spaces import Box, Discrete, MultiDiscrete, Space, array_spec
 from srl.api.trainer import Trainer
 from srl.base.tree import TreeSpec
+from srl.networks.options import MEMORY_OPTIONS
 from srl.networks.spaces.actions import split_mask
 from srl.networks.spaces.entities import check_parts
 
@@ -26,6 +27,7 @@ Distributional: TypeAlias = Literal["none", "c51", "qr"]
 class QLearningConfig(OffPolicyConfig):
     """Base class for configs of Q-learning with Discrete and MultiDiscrete actions."""
 
+    UNUSED: ClassVar[tuple[str, ...]] = ("box", "std", "initial_std", "towers", "global_keys")
     hidden_sizes: tuple[int, ...] = (256, 256)
     activation: Literal["tanh", "relu"] = "relu"
     double: bool = True
@@ -103,6 +105,7 @@ class DQNConfig(QLearningConfig):
     """Deep Q-learning for Discrete and MultiDiscrete actions. A MultiDiscrete has one branch of values per choice, with
     a common target: the mean over the branches (Tavakoli et al. 2018)."""
 
+    UNUSED: ClassVar[tuple[str, ...]] = (*QLearningConfig.UNUSED, *MEMORY_OPTIONS)
     distributional: Distributional = "none"
     """Learn the distribution of the return: `c51`, probabilities of fixed returns (Bellemare et al. 2017), or `qr`, its
     quantiles (Dabney et al. 2018)."""

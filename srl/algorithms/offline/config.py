@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from srl.algorithms.actor_critic import check_device
 from srl.algorithms.offpolicy.config import OffPolicyConfig
@@ -15,7 +15,7 @@ from srl.api.trainer import Trainer
 from srl.base.errors import raised
 from srl.base.object_names import load_object
 from srl.base.tree import ArraySpec, Tree, TreeSpec, map_tree
-from srl.networks.options import NetworkOptions
+from srl.networks.options import MEMORY_OPTIONS, NetworkOptions
 from srl.networks.spaces.actions import check_action_space, split_mask
 from srl.networks.spaces.entities import check_parts
 
@@ -30,6 +30,7 @@ NO_EXPERT = "needs an expert: --expert RUN, or --expert path/file.py:function"
 class BCConfig(OffPolicyConfig):
     """Behavior cloning: the policy maximizes the likelihood of the recorded actions (Pomerleau 1991)."""
 
+    UNUSED: ClassVar[tuple[str, ...]] = (*MEMORY_OPTIONS, "network", "towers", "std", "n_step", "update_threads")
     hidden_sizes: tuple[int, ...] = (256, 256)
     """Sizes of the dense layers after the observation or its encoder."""
     activation: Literal["tanh", "relu"] = "relu"
@@ -154,6 +155,7 @@ class IQLConfig(ReplayActorCriticConfig):
     """Implicit Q-learning (Kostrikov et al. 2021): values of the best recorded actions by expectile regression, and a
     policy that clones recorded actions in proportion to their exponentiated advantage."""
 
+    UNUSED: ClassVar[tuple[str, ...]] = (*MEMORY_OPTIONS, "network", "towers", "std", "update_threads")
     expectile: float = 0.7
     """Expectile of the value function: 0.5 is the mean of the recorded actions' values, 1 their maximum."""
     beta: float = 3.0
@@ -196,6 +198,7 @@ class IQLConfig(ReplayActorCriticConfig):
 class TD3BCConfig(TD3Config):
     """TD3 with a term that keeps the policy at the recorded actions (Fujimoto and Gu 2021)."""
 
+    UNUSED: ClassVar[tuple[str, ...]] = (*TD3Config.UNUSED, "update_threads")
     alpha: float = 2.5
     """Weight of the value against the distance to the recorded actions; large numbers imitate less."""
     normalize_observation: bool = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Literal, Self, TypeAlias
 
 from srl.algorithms.actor_critic import check_device
 from srl.algorithms.dqn.config import branch_sizes
@@ -31,6 +31,7 @@ class VDNConfig(OffPolicyConfig):
     """Value decomposition (Sunehag et al. 2018): the value of a joint action is the sum of the agents' values, which
     one network computes from each agent's observations. It learns from joint steps of all agents in the role."""
 
+    UNUSED: ClassVar[tuple[str, ...]] = ("box", "std", "initial_std", "towers", "update_threads")
     hidden_sizes: tuple[int, ...] = (64,)
     activation: Literal["tanh", "relu"] = "relu"
     memory: Literal["none", "gru", "lstm"] = "gru"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from srl.algorithms.dqn.config import QLearningConfig
 from srl.api.dataflow import Replay, Sequences
@@ -22,6 +22,7 @@ class R2D2Config(QLearningConfig):
     """Q-learning with a memory, from replayed sequences: double, dueling, n-step and prioritized. Discrete and
     MultiDiscrete actions."""
 
+    UNUSED: ClassVar[tuple[str, ...]] = (*QLearningConfig.UNUSED, "network", "update_threads")
     hidden_sizes: tuple[int, ...] = (128,)
     memory: Literal["none", "gru", "lstm"] = "lstm"
     """Recurrent layer after the dense layers."""

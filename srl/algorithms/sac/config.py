@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from srl.api.policy import Policy
 from srl.api.spaces import Box, Discrete, MultiDiscrete, Space, array_spec, bounds_of
 from srl.api.trainer import Trainer
 from srl.base.tree import ArraySpec, TreeSpec
+from srl.networks.options import MEMORY_OPTIONS
 from srl.networks.spaces.actions import split_mask
 from srl.networks.spaces.entities import check_parts
 
@@ -28,6 +29,7 @@ class ReplayActorCriticConfig(OffPolicyConfig):
     """Base class for configs with an actor and an ensemble of critics. Subclasses implement `build_trainer` and
     `distribution`."""
 
+    UNUSED: ClassVar[tuple[str, ...]] = (*MEMORY_OPTIONS, "network", "towers", "box", "std")
     hidden_sizes: tuple[int, ...] = (256, 256)
     """Sizes of the dense layers of the actor and of each critic, after the observation or its encoder."""
     activation: Literal["tanh", "relu"] = "relu"
@@ -144,6 +146,7 @@ class SACConfig(ReplayActorCriticConfig):
 class TD3Config(ReplayActorCriticConfig):
     """Twin delayed deep deterministic policy gradient (Fujimoto et al. 2018)."""
 
+    UNUSED: ClassVar[tuple[str, ...]] = (*ReplayActorCriticConfig.UNUSED, "initial_std")
     policy_delay: int = 2
     """Gradient steps of the critics per gradient step of the actor and of the target networks."""
     exploration_noise: float = 0.1

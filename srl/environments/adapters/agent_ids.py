@@ -52,6 +52,6 @@ def _numbered(team: TeamSpec, num_agents: int) -> TeamSpec:
     seen = team.observation
     if isinstance(seen, Dict) and (seen.is_tuple or AGENT_ID in seen.items):
         found = "is a Tuple" if seen.is_tuple else f"already has a key {AGENT_ID!r}"
-        raise ValueError(f"agent {team.agents[0]!r}: the observation {found}; use --algo.agent-id false")
+        raise ValueError(f"agent {team.agents[0]!r}: the observation {found}; use --no-algo.agent-id")
     parts = dict(seen.items) if isinstance(seen, Dict) else {OBSERVATION: seen}
     return replace(team, observation=Dict({**parts, AGENT_ID: Discrete(num_agents)}))

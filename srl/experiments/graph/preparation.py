@@ -14,7 +14,7 @@ from srl.base.object_names import refuse_prompt_code
 from srl.experiments.graph.environment_probe import EnvironmentProfile, probe
 from srl.experiments.graph.hindsight import hindsight_hint
 from srl.experiments.graph.recorded_data import with_data
-from srl.experiments.graph.sizes import describe_sizes
+from srl.experiments.graph.sizes import check_minibatches, describe_long_updates, describe_sizes
 from srl.experiments.graph.standard import standard_experiment
 from srl.experiments.options.algorithms import with_absolute_paths
 from srl.experiments.options.roles import role_patterns, with_checkpoints, with_expert_path
@@ -42,8 +42,10 @@ class PreparedRun:
 
     @property
     def summary(self) -> str:
-        """Lines to print when the run starts: the recipe, the sizes, and a hint about large images."""
-        hint = _image_hint(self.profile.spec, self.environment) + hindsight_hint(self.experiment)
+        """Lines to print when the run starts: the recipe, the sizes, and hints about updates that are longer than the
+        run, large images and hindsight."""
+        hint = describe_long_updates(self.experiment) + _image_hint(self.profile.spec, self.environment)
+        hint += hindsight_hint(self.experiment)
         return f"{self.recipe}\n{describe_sizes(self.experiment)}{hint}".lstrip()
 
 
@@ -86,6 +88,7 @@ def prepare(
         reasons = {each.option: f"recipe {options.run.recipe}: {each.why}" for each in in_force}
     environment = completed(environment, profile.spec, options)
     experiment = standard_experiment(title, environment, profile, options, trust_code)
+    check_minibatches(experiment, given or ())
     return PreparedRun(options, environment, experiment, profile, line, reasons)
 
 

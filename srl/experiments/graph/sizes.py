@@ -11,6 +11,7 @@ from srl.api.experiment import Experiment
 from srl.experiments.graph.environment_probe import EnvironmentProfile
 from srl.experiments.options.train_options import SECTION_OF, TrainOptions
 from srl.networks.spaces.boxes import has_image
+from srl.workers.trainer.worker import TrainerWorkerConfig
 
 UPDATE_US = {"image": 600.0, "vector": 4.0}
 """Approximate microseconds to learn from one decision for one epoch; determines the number of actors."""
@@ -21,6 +22,7 @@ MACHINE_OPTIONS = {"scheduler", "hosts"}
 BLOCK_OPTIONS = {"lanes", "ring", "horizon", "trainers", "replay", "replay_workers"}
 """Options that change the size of blocks. If one changes, a resumed run chooses the batch again."""
 ACTORS = "actors"
+MINIBATCHES = "algo.num_minibatches"
 CHOSEN = ("actors", "lanes", "ring", "horizon", "batch")
 """Options that a run chooses if they are None."""
 
@@ -81,6 +83,35 @@ def describe_sizes(experiment: Experiment) -> str:
         plural = "s" if sizes["actors"] > 1 else ""
         parts.insert(0, f"{sizes['actors']} actor{plural}{ring} x {sizes['lanes']} lanes")
     return f"sizes: {', '.join(parts)}"
+
+
+def describe_long_updates(experiment: Experiment) -> str:
+    """Return a line about policies whose first update needs more decisions than the run has for them; empty if there
+    are none. A run ends after a whole update."""
+    for trainer in _trainers(experiment):
+        batch = trainer.samples.batch
+        if batch > trainer.target_steps and not trainer.data:
+            share = "" if trainer.alone else f", of which policy {trainer.policy} has {trainer.target_steps:,}"
+            return (
+                f"\nhint: one update is {batch:,} decisions, more than --steps {experiment.target_steps}{share}, so "
+                "the run will be longer; set a smaller --lanes or --horizon"
+            )
+    return ""
+
+
+def check_minibatches(experiment: Experiment, given: Collection[str]) -> None:
+    """Raise ValueError if the user divides a batch into more minibatches than it has decisions."""
+    for trainer in _trainers(experiment):
+        own, parts = trainer.samples.batch // trainer.size, trainer.algorithm.update_cost().minibatches
+        if MINIBATCHES in given and parts > own and parts != getattr(type(trainer.algorithm), "num_minibatches", 1):
+            of_trainer = "" if trainer.size == 1 else f" for each of {trainer.size} trainers"
+            raise ValueError(
+                f"num_minibatches must be at most {own:,}, the decisions of a batch{of_trainer}; found {parts:,}"
+            )
+
+
+def _trainers(experiment: Experiment) -> list[TrainerWorkerConfig]:
+    return [group.config for group in experiment.groups if isinstance(group.config, TrainerWorkerConfig)]
 
 
 def with_sizes(

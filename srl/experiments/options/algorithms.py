@@ -21,7 +21,7 @@ from srl.algorithms.sac.config import DDPGConfig, SACConfig, TD3Config
 from srl.api.algorithm import AlgorithmConfig
 from srl.base.errors import nearest
 from srl.base.object_names import load_object, name_of
-from srl.experiments.options.aliases import SAME, set_twice
+from srl.experiments.options.aliases import ADVICE, SAME, advice, as_flag, set_twice
 from srl.experiments.options.train_options import TrainOptions
 
 BUILT_IN: dict[str, type[AlgorithmConfig]] = {
@@ -76,6 +76,8 @@ def algorithm_class(algo: str) -> type[AlgorithmConfig]:
     if algo in BUILT_IN:
         return BUILT_IN[algo]
     if ":" not in algo:
+        if (same := re.sub(r"[^a-z0-9]", "", algo.lower())) in BUILT_IN:
+            raise ValueError(f"unknown algorithm {algo!r}; did you mean {same!r}?")
         known = "".join(f"\n  {name:7} {purpose}" for name, purpose in PURPOSES.items())
         raise ValueError(f"unknown algorithm {algo!r}; name your own as path/file.py:Config. SRL has{known}")
     kind = load_object(algo)
@@ -86,6 +88,28 @@ def algorithm_class(algo: str) -> type[AlgorithmConfig]:
     if missing := sorted(kind.__abstractmethods__):
         raise ValueError(f"{algo} is not a complete AlgorithmConfig: it lacks {', '.join(missing)}")
     return kind
+
+
+def option_names(kind: type[Any]) -> list[str]:
+    """Return the names of an algorithm's options: the fields of its config that it uses."""
+    unused = getattr(kind, "UNUSED", ())
+    return [each.name for each in dataclasses.fields(kind) if each.init and each.name not in unused]
+
+
+def algorithms_with(option: str) -> list[str]:
+    """Return the algorithms that have an option."""
+    return [name for name, kind in BUILT_IN.items() if option in option_names(kind)]
+
+
+def missing_option(name: str, algo: str, *, flags: bool) -> str:
+    """Return the message for a name that is no option of the run or the algorithm, but has a meaning elsewhere: in
+    another library, or as an option of other algorithms. Empty for other names."""
+    option = SAME.get(name, name)
+    others = algorithms_with(option) if name not in ADVICE else []
+    if not others:
+        return advice(name, flags=flags)
+    shown, choose = (as_flag(option), "--algo") if flags else (repr(option), "`algo`")
+    return f"{title_of(algo)} has no option {shown}; these have: {', '.join(others)}. Choose one of them with {choose}"
 
 
 def build_algorithm(algo: str, settings: Mapping[str, Any] | None = None) -> AlgorithmConfig:
@@ -104,7 +128,8 @@ def with_settings(algorithm: AlgorithmConfig, settings: Mapping[str, Any], title
 
 def settings_by_field(kind: type[Any], settings: Mapping[str, Any], title: str) -> dict[str, Any]:
     """Return the settings by field name, with aliases resolved, and lists as tuples where the config has tuples."""
-    known = {field.name: field.default for field in dataclasses.fields(kind) if field.init}
+    own = option_names(kind)
+    known = {field.name: field.default for field in dataclasses.fields(kind) if field.name in own}
     names: dict[str, str] = {}
     unknown = []
     for written in settings:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from srl.api.lanes import named_texts
 from srl.base.config import TrustCode, from_file, is_config, parse_json, refuse_code
 from srl.base.files import read_regular
+from srl.experiments.options.algorithms import option_names
 from srl.experiments.options.aliases import SAME, set_twice
 from srl.experiments.options.keywords import ALGO, merged
 from srl.experiments.options.train_options import SECTIONS, TrainOptions
@@ -151,7 +152,7 @@ def as_toml(
     `default`. Options that are None become comments, with the chosen value if `sizes` has one."""
     config: Any = options.algorithm
     tables = {section: (vars(getattr(options, section)), "") for section in SECTIONS}
-    tables["algorithm"] = ({each.name: getattr(config, each.name) for each in fields(config) if each.init}, ALGO)
+    tables["algorithm"] = ({name: getattr(config, name) for name in option_names(type(config))}, ALGO)
     rows = [(_line(name, value), sources[name]) for name, value in command.items()]
     rows.append((_line("algo", options.algo), sources.get("algo", "default")))
     for table, (values, prefix) in tables.items():

@@ -13,8 +13,15 @@ import msgspec
 
 from srl.base.errors import did_you_mean, nearest
 from srl.base.object_names import name_of
-from srl.experiments.options.algorithms import ALGORITHMS, build_algorithm, name_of_config, with_settings
-from srl.experiments.options.aliases import SAME, advice, set_twice
+from srl.experiments.options.algorithms import (
+    ALGORITHMS,
+    build_algorithm,
+    missing_option,
+    name_of_config,
+    option_names,
+    with_settings,
+)
+from srl.experiments.options.aliases import SAME, set_twice
 from srl.experiments.options.train_options import SECTION_OF, SECTIONS, TrainOptions
 
 ALGO = "algo."
@@ -36,7 +43,7 @@ def merged(options: TrainOptions, keywords: Mapping[str, Any]) -> tuple[TrainOpt
     object sets all of its fields. Raises ValueError for unknown names, an option set twice, and invalid values."""
     chosen, from_config = _with_algorithm(options, keywords)
     hints = typing.get_type_hints(type(chosen.algorithm)) if chosen.algo in ALGORITHMS else {}
-    own = [field.name for field in dataclasses.fields(typing.cast("Any", chosen.algorithm)) if field.init]
+    own = option_names(type(chosen.algorithm))
     values: dict[str, Any] = {}
     settings: dict[str, Any] = {}
     written: dict[str, str] = {}
@@ -89,9 +96,9 @@ def _unknown(path: str, own: Sequence[str], algo: str) -> str:
         members = [name for name, section in SECTION_OF.items() if section == owner]
         return f"no option {last!r} in {owner!r}{nearest(last, members)}"
     if owner:
-        return f"{algo} has no option {last!r}{nearest(last, own)}"
+        return missing_option(last, algo, flags=False) or f"{algo} has no option {last!r}{nearest(last, own)}"
     known = [*SECTION_OF, *own, *SECTIONS, "algo", "algorithm"]
-    return advice(path, flags=False) or f"no option {path!r}{did_you_mean(path, known)}"
+    return missing_option(path, algo, flags=False) or f"no option {path!r}{did_you_mean(path, known)}"
 
 
 def _with_algorithm(options: TrainOptions, keywords: Mapping[str, Any]) -> tuple[TrainOptions, list[str]]:

@@ -159,9 +159,9 @@ class WorkerOptions:
     horizon: int | None = None
     """Steps per block, the rollout that actors send to the trainer. Default: as for `lanes`."""
     batch: int | None = None
-    """Decisions per update: a multiple of lanes x agents x horizon x trainers. Default: one block per lane group of one
-    actor, or of all actors if you set `actors`; the number of cores never changes it. With `data`: gradient steps per
-    update, by default 100, or 10 with images."""
+    """Decisions per update: a multiple of lanes x agents x horizon x trainers. With `data`: gradient steps per
+    update, by default 100, or 10 with images. Default: one block per lane group of one actor; of all actors if you set
+    `actors`. The number of cores never changes it."""
     trainers: int = 1
     """Number of data-parallel trainers; each takes its share of the batch."""
     policies: int = 1

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from srl.api.status import EPISODE_WINDOW
 from srl.base.errors import nearest
-from srl.controller.policy_gauges import EPISODE_WINDOW, PolicyGauges
+from srl.controller.policy_gauges import PolicyGauges
 from srl.experiments.options.sections import parse_goal
 
 

@@ -76,7 +76,7 @@ def train(
     file, or a dictionary, with options and possibly `env`, `name` and `root`; arguments of this call take precedence.
     A file may name code outside of SRL only with `trust_code`, as for :func:`srl.load`.
 
-    `callbacks` are :class:`srl.Callback` objects, or names as for `--callback`.
+    `callbacks` are :class:`srl.Callback` objects, or names as for `--callbacks`.
 
     The live view and the report of `srl train` are shown if standard output is a terminal; a notebook shows a bar and
     the curve of the return. `verbose=True` shows them anywhere, `verbose=False` nowhere; `on_status` receives every

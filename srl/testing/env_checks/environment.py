@@ -79,7 +79,8 @@ def _subjects(
     except CheckStopped:
         return []
     except (ImportError, ValueError) as error:
-        fix = "correct the name, or install the package"
+        in_file = isinstance(environment, str) and ".py:" in environment
+        fix = "correct the path or the name" if in_file else "correct the name, or install the package"
         findings.error("an environment with that name and those options", str(error), fix)
         return []
 
