@@ -79,9 +79,10 @@ def last_log_line(log: Path) -> str:
 
 
 def raised(error: BaseException) -> str:
-    """Describe an exception and the line that raised it."""
+    """Describe an exception and the line that raised it, in the user's code if it passed through it."""
     trace = traceback.extract_tb(error.__traceback__)
-    return f"{error!r} at {trace[-1].filename}:{trace[-1].lineno}" if trace else f"{error!r}"
+    own = [frame for frame in trace if owner_of(frame.filename) == "user"] or list(trace)
+    return f"{error!r} at {own[-1].filename}:{own[-1].lineno}" if own else f"{error!r}"
 
 
 def debugging() -> bool:

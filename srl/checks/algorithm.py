@@ -18,6 +18,7 @@ from srl.api.dataflow import Replay
 from srl.api.lanes import TeamSpec
 from srl.api.policy import Policy
 from srl.api.spaces import Dict
+from srl.base.errors import raised
 from srl.base.tree import Array, Tree, leaves, map_tree
 from srl.environments.adapters.masks import MASK_KEY, OBSERVATION
 from srl.environments.registry import lanes_config
@@ -60,6 +61,8 @@ IN_REPLAY = {
     "learning_rate_schedule": "linear",
 }
 """Options of algorithms that learn from replay. A probe is short, its targets do not vary, and its values are small."""
+BROKEN = "a policy or trainer that breaks its contract"
+REFUSE = "if the algorithm does not support these spaces, its `check` must raise ValueError"
 MIN_UPDATES = 50
 """Minimum number of updates, however many gradient steps each makes: training needs fresh data."""
 Bound: TypeAlias = Literal["equal", "at most"]
@@ -151,6 +154,8 @@ class _ProbeRun:
                 yield self._examine(team, self._with({**changes, "memory": NO_MEMORY}), control)
         except _Unsupported as error:
             yield ProbeResult(case.name, case.finds, "not supported", note=str(error))
+        except Exception as error:
+            yield ProbeResult(case.name, case.finds, "fail", note=f"{raised(error)}; {REFUSE}")
 
     def contract(self) -> ProbeResult | None:
         """Check the algorithm's contract with this probe's spaces. Returns None if it does not support them."""
@@ -160,10 +165,12 @@ class _ProbeRun:
             self._options.algorithm.check(team.observation, team.action)
         except (_Unsupported, ValueError):
             return None
+        except Exception as error:
+            return ProbeResult(CONTRACT, BROKEN, "fail", note=f"{raised(error)}; {REFUSE}")
         findings = check_algorithm(self._options.algorithm, team.observation, team.action)
         return ProbeResult(
             CONTRACT,
-            "a policy or trainer that breaks its contract",
+            BROKEN,
             "fail" if has_errors(findings) else "pass",
             note="; ".join(f"expected {finding.expected}, found {finding.found}" for finding in findings),
             seconds=round(time.perf_counter() - began, 2),
@@ -295,8 +302,8 @@ class _ProbeRun:
         updates = max(1, round(max(MIN_UPDATES, self._case.gradient_steps / per_batch) * self._effort))
         flow = config.dataflow()
         if isinstance(flow, Replay):
-            decisions = flow.warmup + self._case.gradient_steps * self._effort / flow.updates_per_decision
-            updates = max(1, round(decisions / (LANES * HORIZON)))
+            decisions = self._case.gradient_steps * self._effort / flow.updates_per_decision
+            updates = flow.warmup // (LANES * HORIZON) + max(1, round(decisions / (LANES * HORIZON)))
         return options.replace(
             algorithm=config,
             env_args=self._environment()[1],

@@ -13,6 +13,7 @@ from srl.base.config import TrustCode, to_data
 from srl.base.object_names import refuse_prompt_code
 from srl.experiments.graph.environment_probe import EnvironmentProfile, probe
 from srl.experiments.graph.recorded_data import with_data
+from srl.experiments.graph.replay import check_learning_starts
 from srl.experiments.graph.sizes import describe_sizes
 from srl.experiments.graph.standard import standard_experiment
 from srl.experiments.options.algorithms import with_absolute_paths
@@ -85,6 +86,7 @@ def prepare(
         reasons = {each.option: f"recipe {options.run.recipe}: {each.why}" for each in in_force}
     environment = completed(environment, profile.spec, options)
     experiment = standard_experiment(title, environment, profile, options, trust_code)
+    check_learning_starts(experiment)
     return PreparedRun(options, environment, experiment, profile, line, reasons)
 
 

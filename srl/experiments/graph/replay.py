@@ -18,6 +18,7 @@ from srl.streams.push import PushStream
 from srl.streams.sample import SampleStream
 from srl.terminal.machine import limits
 from srl.workers.replay.worker import REPLAY_MODULE, ReplayWorkerConfig
+from srl.workers.trainer.worker import TrainerWorkerConfig
 
 MIB, GIB = 2**20, 2**30
 
@@ -76,6 +77,21 @@ def check_replay_options(options: TrainOptions, flows: Sequence[Dataflow]) -> No
             f"--save-replay works with --scheduler processes or inline: with {workers.scheduler}, the replay is on "
             "other hosts, where this process cannot read it"
         )
+
+
+def check_learning_starts(experiment: Experiment) -> None:
+    """Raise ValueError if a trainer would still collect its first decisions when the run ends. A resumed run may end
+    earlier, so this is for new runs."""
+    for group in experiment.groups:
+        trainer = group.config
+        if not isinstance(trainer, TrainerWorkerConfig) or trainer.data:
+            continue
+        flow, steps = trainer.algorithm.dataflow(), trainer.target_steps
+        if isinstance(flow, Replay) and flow.warmup >= steps:
+            raise ValueError(
+                f"learning-starts {flow.warmup:,} is not below --steps {steps:,}: nothing would be learned; use "
+                f"--algo.learning-starts {steps // 10}, or more --steps"
+            )
 
 
 def replay_workers(

@@ -54,11 +54,13 @@ def split_callbacks(callbacks: Sequence[Callback | str]) -> tuple[list[Callback]
 
 def check_callbacks(options: TrainOptions, callbacks: Sequence[Any]) -> None:
     """Raise ValueError if a callback cannot be used in this run."""
-    for name in options.run.callbacks:
-        load_callback(name)
-    for callback in callbacks:
+    for callback in (*map(load_callback, options.run.callbacks), *callbacks):
         if not isinstance(callback, Callback):
             raise ValueError(f"{callback!r} is no callback: pass an object of a class that derives from srl.Callback")
+        for name in dir(callback):
+            if name.startswith("on_") and name not in EVENTS and callable(getattr(type(callback), name, None)):
+                kind = type(callback).__name__
+                raise ValueError(f"{kind}.{name} is never called by a run{nearest(name, EVENTS)}")
     if callbacks and options.workers.scheduler == "slurm":
         raise ValueError("a Slurm job makes its own callbacks: pass names, such as 'package.module:Class', not objects")
 
