@@ -121,6 +121,8 @@ def _next_commands(status: RunStatus) -> dict[str, str]:
     commands: dict[str, str] = {}
     if status.state == "failed" and any((path / "logs").glob("*.log")):
         commands["read the logs"] = f"srl logs {run}"
+    if status.state == "failed" and status.lane_failures and ":" in status.environment:
+        commands["check env"] = f"srl check-env {shlex.quote(status.environment)}"
     if status.updates and checkpoints.latest(path / "checkpoints") is not None:
         done = status.state == "finished" or status.steps >= status.target_steps
         target = status.target_steps if status.steps < 2 * status.target_steps else status.steps

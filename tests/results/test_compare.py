@@ -50,6 +50,9 @@ def test_rows_have_final_and_best_values_time_and_speed(root: Path) -> None:
 
 def test_the_policies_of_a_run_have_its_time_and_speed(tmp_path: Path) -> None:
     run = make(tmp_path, "two", "A", 0.1, 0, 1.0)
+    run.write_config(
+        {"environment": "A", "options": {"type": "x", "fields": {}}, "policies": {"first": {}, "second": {}}}
+    )
     rows = [
         {"step": 50, "elapsed": 10.0, "policy": "first", "first/return": 1.0},
         {"step": 100, "elapsed": 20.0, "policy": "second", "second/return": -1.0},
