@@ -125,7 +125,7 @@ def check_network(module: object, observation: Space, distribution: Distribution
     if [part.shape for part in output] != expected or {part.dtype for part in output} != {torch.float32}:
         state = f" and state [B, {size}], because its state_size is {size}" if size else ""
         raise ValueError(
-            f"network {name!r} must return parameters [B, {distribution.num_parameters}] of {distribution}, value [B]"
+            f"network {name!r} must return parameters [B, {distribution.num_parameters}] of {type(distribution).__name__}, value [B]"
             f"{state}, in float32; for B = {rows} it returned {', '.join(map(_describe, output))}"
         )
     return network

@@ -67,10 +67,10 @@ def test_a_variant_may_change_the_loss() -> None:
     _, batch = make(config)
     trainer = OnlyCritic(config, *config.build_network(OBSERVATION, TWO_ARMS, 1), 1)
     policy = config.build_policy(OBSERVATION, TWO_ARMS, 1)
-    decisions = []
+    decisions: list[Any] = []
     for version in range(2):
         policy.load(trainer.parameters(), version)
-        decisions.append(policy.act(batch.observation[0], None, np.ones(16, bool), greedy=True))
+        decisions.append(policy.act(np.asarray(batch.observation)[0], None, np.ones(16, bool), greedy=True))
         trainer.step(batch, 0.0)
     assert np.array_equal(decisions[0]["log_prob"], decisions[1]["log_prob"]), "the policy is the same"
     assert not np.allclose(decisions[0]["value"], decisions[1]["value"])

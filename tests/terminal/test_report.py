@@ -101,7 +101,7 @@ def test_a_report_lists_only_files_that_exist(snapshot: Snapshot, tmp_path: Path
 def test_a_report_says_whether_the_final_policy_was_evaluated(
     snapshot: Snapshot, evaluation: dict[str, Any], expected: str
 ) -> None:
-    common = {"episodes": 10, "return_mean": 23.5, "return_interval": None, "length_mean": 9.0}
+    common: dict[str, Any] = {"episodes": 10, "return_mean": 23.5, "return_interval": None, "length_mean": 9.0}
     found = EvaluationStatus(**common, best_return=90.0, best_step=300, **evaluation)
     policies = {"policy": PolicyStatus(version=5, evaluation=found)}
     assert f" evaluation    {expected}" in final_report(snapshot(state="finished", policies=policies)).plain
