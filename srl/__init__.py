@@ -6,12 +6,27 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from srl import callbacks as callbacks
+    from srl import testing as testing
     from srl.algorithms.a2c import A2CConfig as A2CConfig
+    from srl.algorithms.dqn.config import ApeXConfig as ApeXConfig
+    from srl.algorithms.dqn.config import DQNConfig as DQNConfig
+    from srl.algorithms.dqn.config import RainbowConfig as RainbowConfig
     from srl.algorithms.impala import ImpalaConfig as ImpalaConfig
     from srl.algorithms.mappo import IPPOConfig as IPPOConfig
     from srl.algorithms.mappo import MAPPOConfig as MAPPOConfig
+    from srl.algorithms.offline.config import BCConfig as BCConfig
+    from srl.algorithms.offline.config import DAggerConfig as DAggerConfig
+    from srl.algorithms.offline.config import IQLConfig as IQLConfig
+    from srl.algorithms.offline.config import TD3BCConfig as TD3BCConfig
     from srl.algorithms.ppg import PPGConfig as PPGConfig
     from srl.algorithms.ppo.config import PPOConfig as PPOConfig
+    from srl.algorithms.qmix.config import QMIXConfig as QMIXConfig
+    from srl.algorithms.qmix.config import VDNConfig as VDNConfig
+    from srl.algorithms.r2d2.config import R2D2Config as R2D2Config
+    from srl.algorithms.sac.config import DDPGConfig as DDPGConfig
+    from srl.algorithms.sac.config import SACConfig as SACConfig
+    from srl.algorithms.sac.config import TD3Config as TD3Config
     from srl.api.experiment import Experiment as Experiment
     from srl.callbacks.callback import Callback as Callback
     from srl.environments.registry import lanes_config as lanes_config
@@ -37,10 +52,15 @@ __version__ = "0.1.0"
 
 _NAMES = {
     "srl.algorithms.a2c": "A2CConfig",
+    "srl.algorithms.dqn.config": "ApeXConfig DQNConfig RainbowConfig",
     "srl.algorithms.impala": "ImpalaConfig",
     "srl.algorithms.mappo": "IPPOConfig MAPPOConfig",
+    "srl.algorithms.offline.config": "BCConfig DAggerConfig IQLConfig TD3BCConfig",
     "srl.algorithms.ppg": "PPGConfig",
     "srl.algorithms.ppo.config": "PPOConfig",
+    "srl.algorithms.qmix.config": "QMIXConfig VDNConfig",
+    "srl.algorithms.r2d2.config": "R2D2Config",
+    "srl.algorithms.sac.config": "DDPGConfig SACConfig TD3Config",
     "srl.api.experiment": "Experiment",
     "srl.callbacks.callback": "Callback",
     "srl.environments.registry": "lanes_config",
@@ -57,12 +77,16 @@ _NAMES = {
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
-__all__ = [*sorted(_MODULES), "__version__"]
+_PACKAGES = ("callbacks", "testing")
+
+__all__ = [*sorted((*_MODULES, *_PACKAGES)), "__version__"]
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return getattr(importlib.import_module(_MODULES[name]), name)
+    if name in _PACKAGES:
+        return importlib.import_module(f"srl.{name}")
     raise AttributeError(f"module 'srl' has no attribute {name!r}; it offers {', '.join(__all__)}")
 
 

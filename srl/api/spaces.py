@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TypeAlias, Union
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from srl.base.tree import Array, ArraySpec, TreeSpec
 
 Bound: TypeAlias = Union[float, tuple[float, ...]]
+MAX_SHOWN = 4  # bounds in a message
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,9 @@ class Box:
     native_dtype: str = ""
     """The environment's dtype, if it is not `dtype`: policies return floats where it expects integers."""
 
+    def __str__(self) -> str:
+        return _text(self)
+
 
 @dataclass(frozen=True)
 class Discrete:
@@ -32,6 +36,9 @@ class Discrete:
     n: int
     start: int = 0  # the environment's value for the first choice (Gymnasium's `start`)
     native_dtype: str = ""  # the environment's dtype, if it is not int64
+
+    def __str__(self) -> str:
+        return _text(self)
 
 
 @dataclass(frozen=True)
@@ -43,6 +50,9 @@ class MultiDiscrete:
     start: tuple[int, ...] = ()  # the environment's values for the first choices (Gymnasium's `start`), if not all zero
     native_dtype: str = ""  # the environment's dtype, if it is not int64
 
+    def __str__(self) -> str:
+        return _text(self)
+
 
 @dataclass(frozen=True)
 class Dict:
@@ -51,8 +61,25 @@ class Dict:
     items: Mapping[str, Space]
     is_tuple: bool = False
 
+    def __str__(self) -> str:
+        items = ", ".join(str(item) if self.is_tuple else f"{name}: {item}" for name, item in self.items.items())
+        return f"Tuple({items})" if self.is_tuple else f"Dict({items})"
+
 
 Space: TypeAlias = Union[Box, Discrete, MultiDiscrete, Dict]
+
+
+def _text(space: Box | Discrete | MultiDiscrete) -> str:
+    """Return a space for messages: its first field, and others that are not at their defaults. Bounds of many elements
+    are shortened to their range."""
+    first, *others = fields(space)
+    words = [str(getattr(space, first.name))]
+    for field in others:
+        value = getattr(space, field.name)
+        if value != field.default:
+            many = isinstance(value, tuple) and len(value) > MAX_SHOWN
+            words.append(f"{field.name}={f'{min(value)} to {max(value)}' if many else value}")
+    return f"{type(space).__name__}({', '.join(words)})"
 
 
 def array_spec(space: Space) -> TreeSpec:

@@ -79,9 +79,10 @@ def last_log_line(log: Path) -> str:
 
 
 def raised(error: BaseException) -> str:
-    """Describe an exception and the line that raised it."""
+    """Describe an exception and the line that raised it, in the user's code if it passed through it."""
     trace = traceback.extract_tb(error.__traceback__)
-    return f"{error!r} at {trace[-1].filename}:{trace[-1].lineno}" if trace else f"{error!r}"
+    own = [frame for frame in trace if owner_of(frame.filename) == "user"] or list(trace)
+    return f"{error!r} at {own[-1].filename}:{own[-1].lineno}" if own else f"{error!r}"
 
 
 def debugging() -> bool:
@@ -99,10 +100,18 @@ def full_traceback(error: BaseException) -> str:
     return "".join(traceback.format_exception(error))
 
 
+def traceback_of(error: BaseException) -> str:
+    """Return the traceback for a report: its frames outside SRL if it passed through the user's code, else all; none
+    if the message contains the traceback of its cause."""
+    if not debugging() and TRACEBACK_HEAD in str(error):
+        return "".join(traceback.format_exception_only(error))
+    return full_traceback(error) if debugging() else user_traceback(error) or full_traceback(error)
+
+
 def user_traceback(error: BaseException) -> str:
-    """Return the traceback from the first frame outside SRL, or an empty string if SRL itself reports the error. If SRL
-    raised its error from one in the user's code (`raise ... from`), return the traceback of that one, unless SRL's
-    message already contains a traceback.
+    """Return the frames outside SRL, from the first one of the user's code, or an empty string if SRL itself reports
+    the error. If SRL raised its error from one in the user's code (`raise ... from`), return the traceback of that one,
+    unless SRL's message already contains a traceback.
     """
     if TRACEBACK_HEAD in str(error):
         return ""
@@ -159,5 +168,6 @@ def owner_of(name: str) -> str:
 
 
 def _format(error: BaseException, first: TracebackType) -> str:
-    lines = [f"{TRACEBACK_HEAD}\n", *traceback.format_tb(first)]
+    frames = [frame for frame in traceback.extract_tb(first) if owner_of(frame.filename) != "srl"]
+    lines = [f"{TRACEBACK_HEAD}\n", *traceback.format_list(frames)]
     return "".join([*lines, *traceback.format_exception_only(error)])

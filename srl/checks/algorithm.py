@@ -19,6 +19,7 @@ from srl.api.lanes import TeamSpec
 from srl.api.policy import Policy
 from srl.api.spaces import Box, Discrete, Space
 from srl.api.trainer import Trainer
+from srl.base.errors import raised
 from srl.base.tree import Array, Tree
 from srl.checks.probe_answers import effect_of_memory, forbidden_share, observation_of, trained, untrained
 from srl.checks.probe_data import record
@@ -68,6 +69,8 @@ DATA_STEPS = 10
 """Gradient steps per update of a run on data. The learning rate falls once per update, and should end near 0."""
 IMITATED_SHARE = 0.75
 """Share of the better action in data for algorithms that imitate it."""
+BROKEN = "a policy or trainer that breaks its contract"
+REFUSE = "if the algorithm does not support these spaces, its `check` must raise ValueError"
 MIN_UPDATES = 50
 """Minimum number of updates, however many gradient steps each makes: training needs fresh data."""
 Bound: TypeAlias = Literal["equal", "at most"]
@@ -159,6 +162,8 @@ class _ProbeRun:
                 yield self._examine(team, self._with({**changes, "memory": NO_MEMORY}), control)
         except _Unsupported as error:
             yield ProbeResult(case.name, case.finds, "not supported", note=str(error))
+        except Exception as error:
+            yield ProbeResult(case.name, case.finds, "fail", note=f"{raised(error)}; {REFUSE}")
 
     def contract(self) -> ProbeResult | None:
         """Check the algorithm's contract with this probe's spaces. Returns None if it does not support them."""
@@ -169,10 +174,12 @@ class _ProbeRun:
             config.check(team.observation, team.action)
         except (_Unsupported, ValueError):
             return None
+        except Exception as error:
+            return ProbeResult(CONTRACT, BROKEN, "fail", note=f"{raised(error)}; {REFUSE}")
         findings = check_algorithm(config, team.observation, team.action)
         return ProbeResult(
             CONTRACT,
-            "a policy or trainer that breaks its contract",
+            BROKEN,
             "fail" if has_errors(findings) else "pass",
             note="; ".join(f"expected {finding.expected}, found {finding.found}" for finding in findings),
             seconds=round(time.perf_counter() - began, 2),
@@ -364,8 +371,8 @@ class _ProbeRun:
             environment = {"env_args": self._environment()[1], "eval_every": 0, "checkpoint_seconds": 3600.0}
             return options.replace(algorithm=config, steps=steps, batch=DATA_STEPS, **environment)
         if isinstance(flow, Replay):
-            decisions = flow.warmup + self._case.gradient_steps * self._effort / flow.updates_per_decision
-            updates = max(1, round(decisions / (LANES * HORIZON)))
+            decisions = self._case.gradient_steps * self._effort / flow.updates_per_decision
+            updates = flow.warmup // (LANES * HORIZON) + max(1, round(decisions / (LANES * HORIZON)))
         return options.replace(
             algorithm=config,
             env_args=self._environment()[1],

@@ -89,6 +89,7 @@ def conduct_sweep(conduct: Callable[[Callable[[RunStatus], None], OnEnd], Done])
     from rich.console import Console
 
     from srl.results.compare import compare
+    from srl.storage.run_directory import all_runs
     from srl.terminal.view import log_line, watching
 
     console = Console()
@@ -99,6 +100,11 @@ def conduct_sweep(conduct: Callable[[Callable[[RunStatus], None], OnEnd], Done])
 
     with watching(console, name_runs=True) as (observe, _):
         done = conduct(observe, ended)
+    if not all_runs(done.path):  # interrupted, or no run could start
+        for name, reason in done.failures.items():
+            print(f"{name} failed: {reason}")
+        print(f"ended before the first run had results; continue with the same command, or: srl resume {done.path}")
+        return 1 if done.failures else 130
     with suppress(ValueError):  # no run has an episode that ended
         print(f"\n{compare(done)}")
     for name, reason in done.failures.items():

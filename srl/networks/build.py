@@ -124,8 +124,9 @@ def check_network(module: object, observation: Space, distribution: Distribution
         raise ValueError(f"network {name!r} must return {names}, found {_describe(output)}")
     if [part.shape for part in output] != expected or {part.dtype for part in output} != {torch.float32}:
         state = f" and state [B, {size}], because its state_size is {size}" if size else ""
+        kind = type(distribution).__name__
         raise ValueError(
-            f"network {name!r} must return parameters [B, {distribution.num_parameters}] of {distribution}, value [B]"
+            f"network {name!r} must return parameters [B, {distribution.num_parameters}] of {kind}, value [B]"
             f"{state}, in float32; for B = {rows} it returned {', '.join(map(_describe, output))}"
         )
     return network

@@ -48,7 +48,7 @@ class Row:
     final: Interval | None = None  # mean over seeds of each run's last tenth
     best: Interval | None = None  # mean over seeds of each run's highest value
     seconds: float | None = None  # median over runs
-    speed: float | None = None  # steps per second
+    speed: float | None = None  # steps per second of the whole run, also for one of its policies
 
 
 @dataclass(frozen=True)
@@ -140,8 +140,9 @@ def compare(
         best = [float(np.mean([curve.values.max() for curve in same])) for same in seeds]
         finals[group.label, group.environment] = final
         curves = [curve for same in seeds for curve in same]
-        seconds = float(np.median([curve.seconds[-1] for curve in curves]))
-        speeds = [curve.steps[-1] / curve.seconds[-1] for curve in curves if curve.seconds[-1] > 0]
+        ends = [curve.end for curve in curves]
+        seconds = float(np.median([elapsed for _, elapsed in ends]))
+        speeds = [steps / elapsed for steps, elapsed in ends if elapsed > 0]
         options = flat_options(group.runs[0].read_raw_config())
         speed = float(np.median(speeds)) if speeds else None
         iqm = stratified_bootstrap([final], interquartile_mean)

@@ -83,7 +83,8 @@ def league(
     environment: LanesConfig = config["lanes"]
     if len(config["policies"]) != 1:
         raise ValueError(
-            f"{run.name} has the policies {', '.join(config['policies'])}; a league needs a run with a single policy"
+            f"{run.name} has the policies {', '.join(config['policies'])}; a league rates versions of a single policy. "
+            f"`srl eval {run.name}` lets these play against each other and prints the return of each"
         )
     players = _players(run, versions, against, seed, _mask_key(environment), trust_code)
     names = list(players)

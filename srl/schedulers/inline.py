@@ -19,6 +19,7 @@ from srl.api.experiment import Resources
 from srl.api.parameters import ParameterStore
 from srl.api.scheduler import Died, Event, Scheduler, WorkerMessage
 from srl.api.worker import InstructedWorker, ResumableWorker, RunBroken, Worker, WorkerConfig, WorkerId
+from srl.base.errors import traceback_of
 from srl.base.meter import Meter, Phase
 from srl.base.state import NotResumable, State, part, under
 from srl.base.tree import Array
@@ -172,7 +173,7 @@ class InlineScheduler(Scheduler):
             return call()
         except Exception as error:
             fatal = isinstance(error, RunBroken)
-            text = str(error) if fatal else traceback.format_exc()
+            text = str(error) if fatal else traceback_of(error)
             self._receive(worker_id, Failure(text, fatal))
             self._end(worker_id, str(error), clean=False)
             return None

@@ -34,6 +34,8 @@ class Curve:
     seconds: Array  # [N]
     episodes: Array  # [N]; number of episodes that had ended
     values: Array  # [N]
+    end: tuple[float, float] = (0.0, 0.0)
+    """Steps and seconds of the run at its last row, which may belong to another policy."""
 
     def over(self, axis: str) -> Array:
         return {"steps": self.steps, "time": self.seconds, "episodes": self.episodes}[axis]
@@ -117,7 +119,8 @@ def read_curve(run: RunDirectory, metric: str) -> Curve:
     steps = sorted(by_step)
     seconds, kept = np.array([by_step[step] for step in steps], np.float64).T
     x = np.array(steps, np.float64)
-    return Curve(x, np.maximum.accumulate(seconds), _num_episodes(rows, x, name), kept)
+    end = max(float(row["step"]) for row in rows), max(float(row.get("elapsed", 0.0)) for row in rows)
+    return Curve(x, np.maximum.accumulate(seconds), _num_episodes(rows, x, name), kept, end)
 
 
 def _num_episodes(rows: Sequence[Mapping[str, Any]], steps: Array, name: str) -> Array:

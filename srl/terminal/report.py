@@ -17,6 +17,7 @@ from srl.terminal.formatting import count, duration, figure, first_facts, has_re
 
 LABEL = 14
 SHOWN_FACTS = 6  # statistics of the environment in the report; metrics.jsonl has all of them
+FILES = ("config.json", "metrics.jsonl", "episodes.bin", "tensorboard/", "checkpoints/", "logs/")
 HEADLINES = {
     "finished": ("finished", "bold green"),
     "stopped": ("stopped early", "bold yellow"),
@@ -35,7 +36,8 @@ def final_report(status: RunStatus) -> Text:
         _row(text, label, value, width=width)
     text.append("\n")
     _row(text, "files", f"{relative_path(Path(status.path))}/")
-    _row(text, "", "config.json, metrics.jsonl, episodes.bin, tensorboard/, checkpoints/, logs/")
+    if files := [name for name in FILES if (Path(status.path) / name).exists()]:
+        _row(text, "", ", ".join(files))
     if status.bottleneck and status.advice:
         text.append("\n")
         _row(text, "bottleneck", status.bottleneck)
@@ -71,7 +73,7 @@ def _results(status: RunStatus) -> dict[str, str]:
             averaged = min(EPISODE_WINDOW, policy.episodes)
             rows[f"episodes {name}" if several else "episodes"] = f"{means}  (means of {averaged})"
         if policy.evaluation is not None:
-            rows[f"eval {name}" if several else "evaluation"] = _evaluation(policy.evaluation)
+            rows[f"eval {name}" if several else "evaluation"] = _evaluation(policy.evaluation, policy.version)
     steps = count(status.steps)
     if not complete:
         steps += f" of {count(status.target_steps)}"
@@ -103,9 +105,12 @@ def _return(mean: float | None, curve: list[float], episodes: int) -> str:
     return f"{figure(mean)}  {sparkline(curve, 24)}  (mean of {averaged})"
 
 
-def _evaluation(evaluation: EvaluationStatus) -> str:
-    text = f"{figure(evaluation.return_mean)} at step {count(evaluation.step)}, "
-    text += f"best {figure(evaluation.best_return)} at step {count(evaluation.best_step)}"
+def _evaluation(evaluation: EvaluationStatus, last_version: int) -> str:
+    text = f"{figure(evaluation.return_mean)} at step {count(evaluation.step)}"
+    if evaluation.count > 1:
+        text += f", best {figure(evaluation.best_return)} at step {count(evaluation.best_step)}"
+    if evaluation.version < last_version:
+        text += "; the final policy was not evaluated (`srl eval`)"
     if evaluation.truncated:
         text += f"; {evaluation.truncated} of {evaluation.episodes} episodes were truncated at --eval-max-steps"
     return text
@@ -118,6 +123,8 @@ def _next_commands(status: RunStatus) -> dict[str, str]:
     commands: dict[str, str] = {}
     if status.state == "failed" and any((path / "logs").glob("*.log")):
         commands["read the logs"] = f"srl logs {run}"
+    if status.state == "failed" and status.lane_failures and ":" in status.environment:
+        commands["check env"] = f"srl check-env {shlex.quote(status.environment)}"
     if status.updates and checkpoints.latest(path / "checkpoints") is not None:
         done = status.state == "finished" or status.steps >= status.target_steps
         target = status.target_steps if status.steps < 2 * status.target_steps else status.steps

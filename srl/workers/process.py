@@ -14,6 +14,7 @@ from typing import Any
 from srl.api.control import Failure, InjectFault, Instruction, Names, Ready, Stop
 from srl.api.transport import Channel, ChannelClosed
 from srl.api.worker import InstructedWorker, RunBroken, Worker, WorkerConfig
+from srl.base.errors import traceback_of
 from srl.base.meter import Phase
 from srl.names.table import NameView
 from srl.workers.context import WorkerContext
@@ -106,7 +107,7 @@ class WorkerProcess:
     def _fail(self, error: BaseException, fatal: bool) -> int:
         with contextlib.suppress(OSError):  # the disk may be full
             print(traceback.format_exc(), flush=True)
-        text = str(error) if fatal else traceback.format_exc()
+        text = str(error) if fatal else traceback_of(error)
         try:
             self._context.report(Failure(text or repr(error), fatal))
             self._control.flush()

@@ -70,8 +70,8 @@ def loss_of(config: ActorCriticConfig, observation: Space, action: Space) -> tup
     assert isinstance(trainer, PPOTrainer)
     batch = random_trajectory(config, observation, action, trainer, rows=9, lanes=6, seed=1)
     assert not trainer.step(batch, 0.0).skipped
-    learner, ppo = trainer._learner, trainer._config
-    network, distribution = learner._network, trainer._distribution
+    learner, ppo = trainer._learner, trainer.config
+    network, distribution = learner._network, trainer.distribution
     current = evaluate_current(learner.network_pass, distribution, batch, CPU, num_parts=1)
     if isinstance(config, PPGConfig):
         assert trainer._phase is not None

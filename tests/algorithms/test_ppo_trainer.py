@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from support.trajectories import random_trajectory
 
 from srl.algorithms.ppo.config import PPOConfig
+from srl.algorithms.ppo.trainer import PPOTrainer
 from srl.api.spaces import Box, Dict, Discrete, MultiDiscrete, Space
 from srl.api.trainer import Trainer, Trajectory
 
@@ -49,6 +52,28 @@ def test_a_step_reports_its_metrics_and_moves_the_parameters() -> None:
     assert result.metrics["learning_rate"] == pytest.approx(0.75 * 3e-4)
     assert trainer.parameters().dtype == np.float32
     assert (trainer.parameters() != before).mean() > 0.9
+
+
+class OnlyCritic(PPOTrainer):
+    """A trainer whose loss has no terms of the policy."""
+
+    def loss_gradient(self, parameters: Any, *others: Any) -> Any:
+        _, of_value, samples = super().loss_gradient(parameters, *others)
+        return torch.zeros_like(parameters), of_value, samples
+
+
+def test_a_variant_may_change_the_loss() -> None:
+    config = dataclasses.replace(DEFAULT, towers="separate")
+    _, batch = make(config)
+    trainer = OnlyCritic(config, *config.build_network(OBSERVATION, TWO_ARMS, 1), 1)
+    policy = config.build_policy(OBSERVATION, TWO_ARMS, 1)
+    decisions: list[Any] = []
+    for version in range(2):
+        policy.load(trainer.parameters(), version)
+        decisions.append(policy.act(np.asarray(batch.observation)[0], None, np.ones(16, bool), greedy=True))
+        trainer.step(batch, 0.0)
+    assert np.array_equal(decisions[0]["log_prob"], decisions[1]["log_prob"]), "the policy is the same"
+    assert not np.allclose(decisions[0]["value"], decisions[1]["value"])
 
 
 def test_a_large_gradient_is_scaled_to_the_largest_norm() -> None:

@@ -25,7 +25,7 @@ def test_training_computes_the_log_prob_and_value_of_acting(kind: tuple[ActorCri
     assert isinstance(trainer, PPOTrainer)
     assert not trainer.step(random_trajectory(*kind, trainer, rows=9, lanes=6, seed=4), 0.0).skipped
     batch = random_trajectory(*kind, trainer, rows=12, lanes=5, seed=5)
-    learner, config, distribution = trainer._learner, trainer._config, trainer._distribution
+    learner, config, distribution = trainer._learner, trainer.config, trainer.distribution
     samples = PPOBatch(batch, estimate(batch, config, None), config, Ranks(), CPU)
     coefficients = trainer._coefficients(0.0)._replace(value_clip=None)
     for observation, minibatch, weight in samples.minibatches(np.random.default_rng(0)):

@@ -78,6 +78,7 @@ def test_an_error_in_user_code_shows_the_traceback_from_there(user: ModuleType, 
     assert "mine.py" in lines[1]
     assert lines[1].endswith(f"in {name}")
     assert lines[-1].startswith(line)
+    assert not any("srl/base" in shown for shown in lines), "frames of SRL are left out"
 
 
 def test_the_cause_of_an_error_is_shown_unless_the_message_contains_it(user: ModuleType) -> None:

@@ -129,6 +129,36 @@ def test_an_unsupported_probe_is_reported_and_does_not_pass() -> None:
     assert has_failed(results), "no probe could be run"
 
 
+@dataclass(frozen=True)
+class Careless(CountingConfig):
+    """Accepts every space, and fails on observations of several parts."""
+
+    def build_policy(self, observation: Space, action: Space, seed: int) -> Any:
+        assert observation.shape == (1,)  # type: ignore[union-attr]
+        return super().build_policy(observation, action, seed)
+
+
+def test_a_probe_that_raises_is_reported_and_the_others_are_run() -> None:
+    masked, memory = check_algo(Careless(), probes=("masked", "memory"))
+    assert (masked.verdict, memory.verdict) == ("fail", "not supported")
+    assert "AttributeError" in masked.note
+    assert f"at {__file__}:" in masked.note
+    assert "its `check` must raise ValueError" in masked.note
+
+
+@dataclass(frozen=True)
+class BrokenCheck(CountingConfig):
+    def check(self, observation: Space, action: Space) -> None:
+        raise TypeError("check is broken")
+
+
+def test_a_check_of_spaces_that_raises_is_reported_in_every_row() -> None:
+    results = check_algo(BrokenCheck())
+    assert results[0].probe == "contract"
+    assert {result.verdict for result in results[:5]} == {"fail"}
+    assert all("check is broken" in result.note for result in results[:5])
+
+
 def test_the_command_prints_a_table_and_fails_with_its_algorithm(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -104,3 +104,19 @@ def test_an_observation_outside_its_space_is_refused(value, complaint):
 def test_box_actions_are_clipped_each_to_its_own_bounds():
     space = Box((2,), low=(-1.0, 0.0), high=(1.0, np.inf))
     assert action_decoder(space)(np.array([[-3.0, -3.0], [3.0, 3.0]], np.float32)).tolist() == [[-1.0, 0.0], [1.0, 3.0]]
+
+
+@pytest.mark.parametrize(
+    ("space", "text"),
+    [
+        (Discrete(2), "Discrete(2)"),
+        (Discrete(2, start=1), "Discrete(2, start=1)"),
+        (Box((4,)), "Box((4,))"),
+        (Box((2,), low=-1.0, high=1.0), "Box((2,), low=-1.0, high=1.0)"),
+        (Box((5,), low=(0.0, -2.0, 0.0, 0.0, 1.0)), "Box((5,), low=-2.0 to 1.0)"),
+        (Dict({"a": MultiDiscrete((2, 3)), "b": Box(())}), "Dict(a: MultiDiscrete((2, 3)), b: Box(()))"),
+        (Dict({"0": Discrete(2)}, is_tuple=True), "Tuple(Discrete(2))"),
+    ],
+)
+def test_messages_show_a_space_without_its_defaults(space, text):
+    assert str(space) == text

@@ -6,9 +6,11 @@ import importlib.util
 import json
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 NOTEBOOK = Path(__file__).parents[2] / "examples" / "notebook.ipynb"
 STEPS = 6000
@@ -20,7 +22,7 @@ notebook = nbformat.read("notebook.ipynb", as_version=4)
 NotebookClient(notebook, timeout=200, kernel_name="python3").execute()
 nbformat.write(notebook, "notebook.ipynb")
 """
-NEEDED = ("nbclient", "ipykernel", "pandas", "matplotlib", "onnxscript", "onnxruntime", "imageio", "pygame")
+NEEDED = ("ipykernel", "pandas", "matplotlib", "onnxscript", "onnxruntime", "imageio", "pygame")
 
 
 def test_the_notebook_is_kept_without_outputs() -> None:
@@ -30,9 +32,20 @@ def test_the_notebook_is_kept_without_outputs() -> None:
     assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)
 
 
+def test_the_extra_all_has_what_the_notebook_needs() -> None:
+    project = tomllib.loads((NOTEBOOK.parents[1] / "pyproject.toml").read_text())["project"]
+
+    def packages(extra: str) -> set[str]:
+        wanted = [Requirement(line) for line in project["optional-dependencies"][extra]]
+        inner = [packages(name) for one in wanted if one.name == project["name"] for name in one.extras]
+        return {one.name for one in wanted}.union(*inner)
+
+    assert set(NEEDED) - packages("all") == set()
+
+
 @pytest.mark.slow
 def test_the_notebook_runs_and_shows_its_results(tmp_path: Path) -> None:
-    for package in NEEDED:
+    for package in ("nbclient", *NEEDED):
         if importlib.util.find_spec(package) is None:  # not imported: onnxruntime opens files of its own
             pytest.skip(f"{package} is not installed")
     notebook = json.loads(NOTEBOOK.read_text())

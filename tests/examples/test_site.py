@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from examples.test_examples import texts
 
+import srl
 from srl.api.spaces import Box, Dict, Discrete, MultiDiscrete
 from srl.api.status import EvaluationStatus, PolicyStatus, RunStatus, StreamStatus, WorkerStatus
 from srl.cli.main import COMMANDS
@@ -84,6 +85,21 @@ ACTIONS = {
     "Box": Box((2,), low=-1.0, high=1.0),
     "Dict, Tuple": Dict({"a": Discrete(2), "b": Box((1,), low=-1.0, high=1.0)}),
 }
+
+
+def test_the_config_of_every_algorithm_is_a_name_of_srl_with_an_entry_in_the_api() -> None:
+    page = (DOCS / "api" / "algorithms.md").read_text()
+    for name in ALGORITHMS:
+        kind = algorithm_class(name)
+        assert getattr(srl, kind.__name__) is kind
+        assert f"::: srl.{kind.__name__}\n" in page
+
+
+def test_import_srl_is_enough_for_callbacks_and_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    for package in ("callbacks", "testing"):
+        monkeypatch.delattr(srl, package)  # as in a process that has imported nothing else
+    assert issubclass(srl.callbacks.EarlyStopping, srl.Callback)
+    assert callable(srl.testing.check_environment)
 
 
 def test_the_table_of_action_spaces_is_right() -> None:

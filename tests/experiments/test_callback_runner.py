@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import pytest
 
+import srl
 from srl.callbacks.callback import Callback
 from srl.experiments.session import callback_runner
 from srl.experiments.session.callback_runner import CallbackRunner, LiveRun
@@ -125,3 +128,26 @@ def test_a_callback_that_exits_the_interpreter_fails() -> None:
 
     _, reasons, _ = called([Exits()], threaded=True)
     assert "sys.exit()" in reasons[0]
+
+
+class Misspelled(Callback):
+    def on_updat(self, record: Mapping[str, Any]) -> None:
+        pass
+
+
+class Stepping(Callback):
+    def on_step(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("callback", "text"),
+    [
+        (Misspelled(), "Misspelled.on_updat is never called by a run; did you mean 'on_update'?"),
+        (f"{__name__}:Stepping", "Stepping.on_step is never called by a run; did you mean 'on_start'?"),
+    ],
+)
+def test_a_method_that_no_event_calls_is_refused_before_the_run(callback: Any, text: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=re.escape(text)):
+        srl.train("CartPole-v1", steps=100, root=tmp_path, callbacks=[callback])
+    assert not list(tmp_path.iterdir())

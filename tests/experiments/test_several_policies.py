@@ -162,6 +162,8 @@ def test_the_best_parameters_are_chosen_for_each_policy(tmp_path: Path) -> None:
         assert evaluated is not None
         assert evaluated.best_return == max(scores)
     assert srl.evaluate(run.path, episodes=2, checkpoint="best").by_policy.keys() == {"chasers", "runners"}
+    with pytest.raises(ValueError, match=f"`srl eval {run.path.name}` lets these play against each other"):
+        srl.league(run.path)
 
 
 def test_a_role_has_its_own_horizon_algorithm_and_options() -> None:

@@ -18,6 +18,7 @@ import srl
 from srl.api.status import RunStatus
 from srl.base.config import UntrustedCode
 from srl.cli.main import main
+from srl.cli.sweep import conduct_sweep
 from srl.experiments.options.keywords import make_options
 from srl.experiments.options.train_options import TrainOptions
 from srl.experiments.session.launch import NothingToTrain
@@ -281,3 +282,13 @@ def test_an_interrupt_stops_the_runs_with_checkpoints(tmp_path: Path) -> None:
         assert status is not None
         assert (status.state, status.reason) == ("stopped", "SIGTERM")
         assert any(run.checkpoints.iterdir())
+
+
+def test_a_sweep_interrupted_before_its_first_run_says_how_to_continue(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = module.Sweep(tmp_path, {}, {}, complete=False)
+    assert conduct_sweep(lambda observe, ended: done) == 130
+    assert capsys.readouterr().out.endswith(
+        f"ended before the first run had results; continue with the same command, or: srl resume {tmp_path}\n"
+    )

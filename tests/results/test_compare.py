@@ -48,6 +48,23 @@ def test_rows_have_final_and_best_values_time_and_speed(root: Path) -> None:
     assert comparison.notes == ("options that differ: rate (0.1, 0.2)",)
 
 
+def test_the_policies_of_a_run_have_its_time_and_speed(tmp_path: Path) -> None:
+    run = make(tmp_path, "two", "A", 0.1, 0, 1.0)
+    run.write_config(
+        {"environment": "A", "options": {"type": "x", "fields": {}}, "policies": {"first": {}, "second": {}}}
+    )
+    rows = [
+        {"step": 50, "elapsed": 10.0, "policy": "first", "first/return": 1.0},
+        {"step": 100, "elapsed": 20.0, "policy": "second", "second/return": -1.0},
+    ]
+    run.metrics.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    comparison = srl.compare(run.path)
+    assert [(row.label, row.seconds, row.speed) for row in comparison.rows] == [
+        ("first", 20.0, 5.0),
+        ("second", 20.0, 5.0),
+    ]
+
+
 def test_environments_are_normalized_for_the_mean_over_all(root: Path) -> None:
     *_, low, high = srl.compare(root).rows
     assert [(row.label, row.environment, row.seeds) for row in (low, high)] == [

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support import faulty_environments
@@ -16,10 +17,12 @@ from support.terminals import GENTLE, Ended, Terminal, wait_for
 import srl
 from srl.cli.main import main
 from srl.experiments.graph.child_process import may_fork
+from srl.experiments.session.run import RunFailed
 from srl.storage import checkpoints, update_journal
 from srl.storage.run_directory import RunDirectory, create
 
 BROKEN = faulty_environments.__file__
+FAULTY = "support.faulty_environments:Faulty"
 SMALL = ("--lanes", "4", "--horizon", "16", "--actors", "1", "--recipe", "none", "--ppo.num-minibatches", "1")
 
 
@@ -283,3 +286,16 @@ def test_a_full_disk_prevents_checkpoints_but_not_a_run_that_prints_and_keeps_a_
         assert update_journal.check(update_journal.read(folder.parent / "journal.jsonl"), max_lag=1) == []
     finally:
         subprocess.run(["umount", "-l", terminal.root], check=True)
+
+
+def test_an_environment_that_always_fails_is_noticed_once_and_its_report_shows_only_its_own_code(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options: dict[str, Any] = {"steps": 1000, "lanes": 4, "horizon": 16, "scheduler": "inline", "sinks": ()}
+    with pytest.raises(RunFailed, match="environments failed 11 times") as caught:
+        srl.train(FAULTY, env_args={"after": 20, "length": 30}, root=tmp_path, verbose=True, **options)
+    assert "in step\n" in str(caught.value)
+    assert "adapters/gymnasium.py" not in str(caught.value)
+    shown = capsys.readouterr().out
+    assert shown.count("an environment failed and was restarted") == 1
+    assert f" check env     srl check-env {FAULTY}\n" in shown

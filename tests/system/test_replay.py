@@ -103,12 +103,16 @@ def test_options_of_replay_that_cannot_work_are_refused(tmp_path: Path) -> None:
             "cannot create a file in the directory",
             {"algo": "sac", "replay_dir": str(tmp_path / "file" / "replay"), "scheduler": "hosts"},
         ),
+        (
+            "learning-starts 10,000 is not below --steps 100: .* --algo.learning-starts 10,",
+            {"algo": "sac", "steps": 100},
+        ),
         ("--save-replay: ppo has no replay", {"algo": "ppo", "save_replay": True}),
         ("--save-replay works with", {"algo": "sac", "save_replay": True, "scheduler": "hosts"}),
     ]
     for words, options in cases:
         with pytest.raises(ValueError, match=words):
-            srl.train("Pendulum-v1", steps=100, recipe="none", root=tmp_path / "runs", **options)
+            srl.train("Pendulum-v1", recipe="none", root=tmp_path / "runs", **options)
     assert not list((tmp_path / "runs").glob("*")), "nothing was started"
     assert not (tmp_path / "replay").exists()
 

@@ -6,11 +6,12 @@ import io
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console, RenderableType
 
-from srl.api.status import PolicyStatus, RunStatus, WorkerStatus
+from srl.api.status import EvaluationStatus, PolicyStatus, RunStatus, WorkerStatus
 from srl.storage.run_listing import ListedRun
 from srl.terminal.report import final_report, print_report
 from srl.terminal.tables import list_of_runs, ps_table
@@ -65,6 +66,10 @@ def test_the_report_of_a_finished_run_has_results_files_and_next_commands(
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "runs" / "CartPole-v1-ppo-1-20260131-235959"
     (path / "checkpoints" / "0001-step-1000448").mkdir(parents=True)
+    for name in ("config.json", "metrics.jsonl", "episodes.bin"):
+        (path / name).touch()
+    for name in ("tensorboard", "logs"):
+        (path / name).mkdir()
     status = snapshot(state="finished", steps=1_000_448, path=str(path), reason="1,000,448 steps")
     assert final_report(status).plain == FINISHED
 
@@ -76,6 +81,30 @@ def test_commands_that_need_a_checkpoint_are_offered_only_if_there_is_one(snapsh
     assert "srl " not in text
     (tmp_path / "checkpoints" / "0001-step-64").mkdir(parents=True)
     assert f"resume        srl resume {tmp_path}\n" in final_report(status).plain
+
+
+def test_a_report_lists_only_files_that_exist(snapshot: Snapshot, tmp_path: Path) -> None:
+    (tmp_path / "config.json").touch()
+    (tmp_path / "checkpoints").mkdir()
+    text = final_report(snapshot(state="finished", path=str(tmp_path))).plain
+    assert f"/\n{'':15}config.json, checkpoints/\n" in text
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "expected"),
+    [
+        ({"count": 1, "version": 0, "step": 0}, "23.5 at step 0; the final policy was not evaluated (`srl eval`)\n"),
+        ({"count": 1, "version": 5, "step": 500}, "23.5 at step 500\n"),
+        ({"count": 2, "version": 5, "step": 500}, "23.5 at step 500, best 90.0 at step 300\n"),
+    ],
+)
+def test_a_report_says_whether_the_final_policy_was_evaluated(
+    snapshot: Snapshot, evaluation: dict[str, Any], expected: str
+) -> None:
+    common: dict[str, Any] = {"episodes": 10, "return_mean": 23.5, "return_interval": None, "length_mean": 9.0}
+    found = EvaluationStatus(**common, best_return=90.0, best_step=300, **evaluation)
+    policies = {"policy": PolicyStatus(version=5, evaluation=found)}
+    assert f" evaluation    {expected}" in final_report(snapshot(state="finished", policies=policies)).plain
 
 
 def test_a_goal_reached_early_is_named(snapshot: Snapshot) -> None:

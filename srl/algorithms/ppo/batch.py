@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -12,14 +12,15 @@ from torch import Tensor
 
 from srl.algorithms.ppo.config import PPOConfig
 from srl.algorithms.ppo.estimates import Estimates
-from srl.algorithms.ppo.loss import METRICS, Coefficients, Minibatch, Samples, ppo_gradient, ppo_metrics
+from srl.algorithms.ppo.loss import METRICS, Coefficients, Minibatch, Samples, ppo_metrics
 from srl.algorithms.ppo.sequences import Chunks, action_rows, merge
 from srl.algorithms.training.devices import fetch, move
 from srl.algorithms.training.learner import Learner
 from srl.algorithms.training.ranks import NotFiniteError, Ranks
 from srl.api.trainer import Trajectory
 from srl.base.tree import Array, map_tree
-from srl.networks.distributions.distribution import Distribution
+
+LossGradient: TypeAlias = Callable[[Tensor, Tensor, Minibatch, Coefficients, float], tuple[Tensor, Tensor, Samples]]
 
 
 class PPOBatch:
@@ -137,7 +138,7 @@ def _normalized(numbers: Array, mean: float, deviation: float) -> Array:
 
 def learn_minibatch(
     learner: Learner,
-    distribution: Distribution,
+    loss_gradient: LossGradient,
     coefficients: Coefficients,
     observation: Any,
     minibatch: Minibatch,
@@ -149,9 +150,7 @@ def learn_minibatch(
         learner.flat.gradients.zero_()
         return Samples(*[minibatch.advantage] * 4)
     parameters, value = learner.network_pass.forward(observation)
-    parameters_gradient, value_gradient, samples = ppo_gradient(
-        distribution, parameters, value, minibatch, coefficients, weight
-    )
+    parameters_gradient, value_gradient, samples = loss_gradient(parameters, value, minibatch, coefficients, weight)
     learner.network_pass.backward(parameters_gradient, value_gradient)
     return samples
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from srl.algorithms.ppg import PPGConfig
 from srl.algorithms.ppo.batch import PPOBatch, learn_minibatch, mean_metrics
 from srl.algorithms.ppo.estimates import Estimates, evaluate_current
-from srl.algorithms.ppo.loss import Coefficients, Samples
+from srl.algorithms.ppo.loss import Coefficients, Samples, ppo_gradient
 from srl.algorithms.training.learner import Learner
 from srl.api.trainer import Trajectory
 from srl.base.state import State, part, under
@@ -74,13 +75,14 @@ class AuxiliaryPhase:
         self.clear()
         order = np.random.default_rng(update)  # order of the batches, the same on all ranks
         seen: list[Samples] = []
+        gradient = partial(ppo_gradient, self._distribution)
         self._network.detach_value(False)
         try:
             for _ in range(self._config.auxiliary_epochs):
                 seen = []  # metrics cover the last pass only
                 for i in order.permutation(len(batches)):
                     for part in batches[i].minibatches(shuffle):
-                        seen.append(learn_minibatch(learner, self._distribution, coefficients, *part))
+                        seen.append(learn_minibatch(learner, gradient, coefficients, *part))
                         learner.descend(learning_rate)
         finally:
             self._network.detach_value(True)

@@ -8,12 +8,13 @@ from itertools import chain
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from srl.algorithms.actor_critic import scheduled
 from srl.algorithms.ppo.batch import PPOBatch, learn_minibatch, mean_metrics
 from srl.algorithms.ppo.config import PPOConfig
 from srl.algorithms.ppo.estimates import estimate, evaluate_current
-from srl.algorithms.ppo.loss import Coefficients, Samples
+from srl.algorithms.ppo.loss import Coefficients, Minibatch, Samples, ppo_gradient
 from srl.algorithms.ppo.ppg_phase import AuxiliaryPhase
 from srl.algorithms.training.devices import fetch
 from srl.algorithms.training.learner import Learner
@@ -28,7 +29,8 @@ KL_MARGIN = 1.5  # tolerated ratio of the KL divergence to its target
 
 
 class PPOTrainer(Trainer):
-    """Trainer for PPO and its presets or, with a `phase`, for PPG."""
+    """Trainer for PPO and its presets or, with a `phase`, for PPG. A variant with another loss overrides
+    `loss_gradient`."""
 
     def __init__(
         self,
@@ -38,9 +40,9 @@ class PPOTrainer(Trainer):
         seed: int,
         phase: AuxiliaryPhase | None = None,
     ) -> None:
-        self._config = config
+        self.config = config
         self._phase = phase
-        self._distribution = distribution
+        self.distribution = distribution
         self._counters = np.array([seed, 0], np.int64)  # shuffle seed, number of updates
         self._kl_coefficient = np.array([config.kl_coefficient])
         kept = {"counters": self._counters}
@@ -64,7 +66,7 @@ class PPOTrainer(Trainer):
         return TrainResult(num_decisions=self._num_samples, metrics=metrics or {}, skipped=metrics is None)
 
     def _update(self, batch: Trajectory, progress: float) -> dict[str, float]:
-        config, learner = self._config, self._learner
+        config, learner = self.config, self._learner
         normalizers = learner.normalizers
         # Non-finite numbers are detected below, so suppress warnings here.
         with np.errstate(all="ignore"):
@@ -94,15 +96,15 @@ class PPOTrainer(Trainer):
         return {**metrics, "learning_rate": learning_rate}
 
     def _samples(self, batch: Trajectory) -> PPOBatch:
-        config, learner = self._config, self._learner
+        config, learner = self.config, self._learner
         current = None
         if config.correction != "none":
             parts = config.num_minibatches
-            current = evaluate_current(learner.network_pass, self._distribution, batch, learner.device, parts)
+            current = evaluate_current(learner.network_pass, self.distribution, batch, learner.device, parts)
         return PPOBatch(batch, estimate(batch, config, current), config, learner.ranks, learner.device)
 
     def _coefficients(self, progress: float) -> Coefficients:
-        config, deviation = self._config, self._learner.normalizers.deviation
+        config, deviation = self.config, self._learner.normalizers.deviation
         clip = scheduled(config.clip_schedule, config.clip, config.clip_final, progress)
         return Coefficients(
             clip=clip if config.surrogate == "clip" else None,
@@ -118,13 +120,13 @@ class PPOTrainer(Trainer):
         self, samples: PPOBatch, coefficients: Coefficients, learning_rate: float, shuffle: np.random.Generator
     ) -> dict[str, float]:
         """Make all gradient steps of an update. Returns metrics."""
-        learner, target_kl = self._learner, self._config.target_kl
+        learner, target_kl = self._learner, self.config.target_kl
         seen: list[Samples] = []
         num_seen = 0.0
         grad_norms: list[float] = []
-        passes = (samples.minibatches(shuffle) for _ in range(self._config.epochs))
+        passes = (samples.minibatches(shuffle) for _ in range(self.config.epochs))
         for observation, minibatch, weight in chain.from_iterable(passes):
-            seen.append(learn_minibatch(learner, self._distribution, coefficients, observation, minibatch, weight))
+            seen.append(learn_minibatch(learner, self.loss_gradient, coefficients, observation, minibatch, weight))
             num_seen += 1.0 / weight
             if target_kl is not None and self._divergence(seen[-1], weight) > KL_MARGIN * target_kl:
                 break
@@ -138,6 +140,14 @@ class PPOTrainer(Trainer):
             "explained_variance": samples.explained_variance,
             "grad_norm": sum(grad_norms) / max(len(grad_norms), 1),
         }
+
+    def loss_gradient(
+        self, parameters: Tensor, value: Tensor, minibatch: Minibatch, coefficients: Coefficients, weight: float
+    ) -> tuple[Tensor, Tensor, Samples]:
+        """Return the gradients of the loss of a minibatch with respect to the network's outputs, `parameters` of the
+        action distribution [B, n] and `value` [B], and the terms that metrics are computed from. The loss is a sum over
+        samples times `weight`, 1 / number of samples of all ranks."""
+        return ppo_gradient(self.distribution, parameters, value, minibatch, coefficients, weight)
 
     def _shuffle_key(self) -> list[int]:
         return [int(self._counters[0]), self._learner.ranks.rank]
@@ -157,7 +167,7 @@ class PPOTrainer(Trainer):
                 continue
             with torch.no_grad():
                 parameters, _ = self._learner.network_pass.forward(observation)
-            log_prob = self._distribution.evaluate(parameters, minibatch.action).log_prob
+            log_prob = self.distribution.evaluate(parameters, minibatch.action).log_prob
             log_ratio = fetch(log_prob - minibatch.log_prob).double()
             total += (log_ratio.expm1() - log_ratio).sum()
         self._learner.ranks.add(total)
@@ -195,7 +205,7 @@ class PPOTrainer(Trainer):
         self._clear_phase()
 
     def reconfigure(self, config: PPOConfig) -> None:
-        self._config = config
+        self.config = config
         self._learner.reconfigure(config)
 
     def lowest(self, number: int) -> int:

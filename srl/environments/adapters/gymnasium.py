@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ from srl.api.block import SEED, SEED_EPISODE
 from srl.api.control import OptionValue
 from srl.api.lanes import GoalFunctions, Lanes, LanesConfig, LaneSpec, TimeStep, named_texts
 from srl.api.spaces import Dict, Space
-from srl.base.errors import raised
+from srl.base.errors import raised, traceback_of
 from srl.base.state import State, pack, part, under, unpack
 from srl.base.tree import Array, Tree, leaves
 from srl.environments.adapters import minigrid
@@ -208,8 +207,8 @@ class GymnasiumLanes(Lanes):
                 self._write(copy, observation)
                 if self._num_choices:
                     self._write_mask(copy, info)
-            except Exception:
-                failures[copy] = traceback.format_exc()
+            except Exception as error:
+                failures[copy] = traceback_of(error)
         return self._time_step(failures)
 
     def step(self, actions: tuple[Tree, ...]) -> tuple[TimeStep, ...]:
@@ -242,8 +241,8 @@ class GymnasiumLanes(Lanes):
                     self._write_mask(copy, info)
             except EnvironmentBroken:
                 raise
-            except Exception:
-                failures[copy] = traceback.format_exc()
+            except Exception as error:
+                failures[copy] = traceback_of(error)
         if self._limit is not None:
             truncations |= self._elapsed >= self._limit
         return self._time_step(failures)

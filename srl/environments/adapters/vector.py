@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from copy import copy
@@ -18,7 +17,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from srl.api.control import OptionValue
 from srl.api.lanes import GoalFunctions, Lanes, LaneSpec, TimeStep
-from srl.base.errors import raised
+from srl.base.errors import raised, traceback_of
 from srl.base.state import State, pack, part, under, unpack
 from srl.base.tree import Array, Tree
 from srl.environments.adapters.autoreset import FACTS, NATIVE, WAITING, flags, next_step
@@ -161,8 +160,8 @@ class VectorLanes(Lanes):
         self._seeds = copy_seeds(seed)
         try:
             return (self._restart(next(self._seeds)),)
-        except Exception:
-            return self._replace(traceback.format_exc())
+        except Exception as error:
+            return self._replace(traceback_of(error))
 
     def step(self, actions: tuple[Tree, ...]) -> tuple[TimeStep, ...]:
         self._steps += 1
@@ -176,8 +175,8 @@ class VectorLanes(Lanes):
             terminated, truncated = flags(terminated), flags(truncated)
         except EnvironmentBroken:
             raise
-        except Exception:
-            return self._replace(traceback.format_exc())
+        except Exception as error:
+            return self._replace(traceback_of(error))
         if not self._finite(observation, reward):
             broken = broken_lanes(observation, reward)
             return self._replace("\n".join(f"lane {lane}: {what}" for lane, what in broken.items()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import islice
@@ -12,6 +11,7 @@ import numpy as np
 
 from srl.api.control import OptionValue
 from srl.api.lanes import Lanes, LaneSpec, TimeStep
+from srl.base.errors import traceback_of
 from srl.base.seeding import generator_state, restore_generator
 from srl.base.state import State, pack, part, under, unpack
 from srl.base.tree import Array, Tree
@@ -173,7 +173,7 @@ class PettingZooLanes(Lanes):
 
     def _report(self, copy: int, error: Exception) -> str:
         where = f"environment {self._name}, copy {copy}, seed {self._seeds[copy]}, step {self._steps[copy]}"
-        return f"{where}: {error}\n{''.join(traceback.format_exception(error))}"
+        return f"{where}: {error}\n{traceback_of(error)}"
 
 
 def _set_attribute(environment: Any, name: str, value: OptionValue) -> None:

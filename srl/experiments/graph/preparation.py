@@ -14,6 +14,7 @@ from srl.base.object_names import refuse_prompt_code
 from srl.experiments.graph.environment_probe import EnvironmentProfile, probe
 from srl.experiments.graph.hindsight import hindsight_hint
 from srl.experiments.graph.recorded_data import with_data
+from srl.experiments.graph.replay import check_learning_starts
 from srl.experiments.graph.sizes import check_minibatches, describe_long_updates, describe_sizes
 from srl.experiments.graph.standard import standard_experiment
 from srl.experiments.options.algorithms import with_absolute_paths
@@ -89,6 +90,7 @@ def prepare(
     environment = completed(environment, profile.spec, options)
     experiment = standard_experiment(title, environment, profile, options, trust_code)
     check_minibatches(experiment, given or ())
+    check_learning_starts(experiment)
     return PreparedRun(options, environment, experiment, profile, line, reasons)
 
 

@@ -88,6 +88,21 @@ def check_replay_options(options: TrainOptions, flows: Sequence[Dataflow]) -> No
         )
 
 
+def check_learning_starts(experiment: Experiment) -> None:
+    """Raise ValueError if a trainer would still collect its first decisions when the run ends. A resumed run may end
+    earlier, so this is for new runs."""
+    for group in experiment.groups:
+        trainer = group.config
+        if not isinstance(trainer, TrainerWorkerConfig) or trainer.data:
+            continue
+        flow, steps = trainer.algorithm.dataflow(), trainer.target_steps
+        if isinstance(flow, Replay) and flow.warmup >= steps:
+            raise ValueError(
+                f"learning-starts {flow.warmup:,} is not below --steps {steps:,}: nothing would be learned; use "
+                f"--algo.learning-starts {steps // 10}, or more --steps"
+            )
+
+
 def replay_workers(
     policy: str, flow: Replay, samples: PushStream, options: TrainOptions, goals: GoalRewardsConfig | None = None
 ) -> tuple[ReplayWorkerConfig, Resources]:

@@ -6,14 +6,13 @@ import json
 import queue
 import threading
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from srl.api.control import OptionValue
-from srl.base.errors import nearest
+from srl.base.errors import nearest, traceback_of
 from srl.base.object_names import load_object, load_part
 from srl.callbacks.callback import Callback
 from srl.controller.controller import Controller
@@ -54,11 +53,13 @@ def split_callbacks(callbacks: Sequence[Callback | str]) -> tuple[list[Callback]
 
 def check_callbacks(options: TrainOptions, callbacks: Sequence[Any]) -> None:
     """Raise ValueError if a callback cannot be used in this run."""
-    for name in options.run.callbacks:
-        load_callback(name)
-    for callback in callbacks:
+    for callback in (*map(load_callback, options.run.callbacks), *callbacks):
         if not isinstance(callback, Callback):
             raise ValueError(f"{callback!r} is no callback: pass an object of a class that derives from srl.Callback")
+        for name in dir(callback):
+            if name.startswith("on_") and name not in EVENTS and callable(getattr(type(callback), name, None)):
+                kind = type(callback).__name__
+                raise ValueError(f"{kind}.{name} is never called by a run{nearest(name, EVENTS)}")
     if callbacks and options.workers.scheduler == "slurm":
         raise ValueError("a Slurm job makes its own callbacks: pass names, such as 'package.module:Class', not objects")
 
@@ -163,7 +164,7 @@ class CallbackRunner:
                     callback.restore(states[key])
                 except Exception as error:
                     name = f"{type(callback).__name__}.restore"
-                    raise ValueError(f"callback {name} failed:\n{traceback.format_exc()}") from error
+                    raise ValueError(f"callback {name} failed:\n{traceback_of(error)}") from error
 
     def close(self) -> None:
         """Wait until the calls so far have returned, for a bounded time."""
@@ -200,7 +201,7 @@ class CallbackRunner:
         except BaseException as error:  # also SystemExit, which would end the thread without a word
             if self._thread is None and isinstance(error, KeyboardInterrupt):
                 raise  # Ctrl-C
-            self._report(key, traceback.format_exc())
+            self._report(key, traceback_of(error))
 
     def _report(self, key: str, text: str) -> None:
         if not self._only_warn:

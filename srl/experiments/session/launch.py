@@ -82,8 +82,8 @@ def train(
     the curve of the return. `verbose=True` shows them anywhere, `verbose=False` nowhere; `on_status` receives every
     status instead.
 
-    Worker processes import your script to find functions that it defines, so call `train` under
-    ``if __name__ == "__main__":``.
+    Worker processes import your script to find functions and classes of yours that it passes, so call `train` under
+    ``if __name__ == "__main__":`` if there are any.
     """
     if sys.argv[:1] and sys.argv[0].startswith("srl-worker"):
         raise RuntimeError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ from srl.api.control import ChangeOption, EpisodeReport, Instruction, Notice, Op
 from srl.api.lanes import LanesConfig, LaneSpec
 from srl.api.streams import PushProducer, RequestClient, StreamEnd
 from srl.api.worker import IDLE, WORKED, Context, PollResult, RunBroken, WorkerConfig
-from srl.base.errors import last_line
+from srl.base.errors import last_line, traceback_of
 from srl.base.meter import Counter
 from srl.base.seeding import derive
 from srl.base.state import NotResumableYet, State, part, under
@@ -119,6 +118,7 @@ class Actor:
             for slot in range(config.ring)
         ]
         self._failures: deque[float] = deque()
+        self._noticed: dict[str, float] = {}  # failure -> time when it was reported
         self._reported = 0.0
         self._started = 0
 
@@ -184,8 +184,8 @@ class Actor:
             result = action()
         except RunBroken:
             raise
-        except Exception:
-            self._count_failure(traceback.format_exc())
+        except Exception as error:
+            self._count_failure(traceback_of(error))
             self._meter.add(Counter.LANE_FAILURES)
             self._attempt(group, group.start)
             return True
@@ -207,7 +207,9 @@ class Actor:
                 f"\n{report}"
             )
         last = last_line(report, "no message", limit=None)
-        self._context.report(Notice(f"an environment failed and was restarted: {last}"))
+        if now - self._noticed.get(last, -math.inf) > 60.0:  # the status counts all failures
+            self._noticed[last] = now
+            self._context.report(Notice(f"an environment failed and was restarted: {last}"))
 
     def _report(self) -> None:
         """Report the episodes of policies that do not learn. Those of the others travel with their blocks."""
