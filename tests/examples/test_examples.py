@@ -89,6 +89,18 @@ def where_commands_stand() -> dict[str, set[str]]:
     return found
 
 
+OWN_ALGORITHMS = """
+from dataclasses import dataclass
+from srl import PPOConfig as Config
+
+MyConfig = Config
+
+@dataclass(frozen=True)
+class HuberPPO(Config):
+    delta: float = 1.0
+"""
+
+
 def test_every_command_in_the_docs_the_examples_and_the_messages_is_understood(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,7 +109,7 @@ def test_every_command_in_the_docs_the_examples_and_the_messages_is_understood(
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     (tmp_path / "path" / "to").mkdir(parents=True)
     for file in ("my_file.py", "path/to/file.py"):  # the docs' examples of a user's algorithm
-        (tmp_path / file).write_text("from srl import PPOConfig as Config\nMyConfig = Config\n")
+        (tmp_path / file).write_text(OWN_ALGORITHMS)
     failures = []
     for command, places in sorted(where_commands_stand().items()):
         words = shlex.split(command.partition(" > ")[0], comments=True)[1:]
