@@ -69,6 +69,6 @@ if __name__ == "__main__":  # worker processes import this file to find the clas
     arguments = parser.parse_args()
     # The same from a command line:
     # srl train MountainCar-v0 --algo dqn --replay host --graph examples/own_buffer_worker.py:with_bonus
-    options = {"steps": arguments.steps, "root": arguments.root, "verbose": True}
+    options = {"steps": arguments.steps, "root": arguments.root, "verbose": True, "dqn": {"learning_starts": 500}}
     run = srl.train("MountainCar-v0", algo="dqn", replay="host", graph=with_bonus, **options)
     print({name: run.status.metrics.get(name) for name in ("bonus", "states_seen")})

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from srl.algorithms.mappo import IPPOConfig as IPPOConfig
     from srl.algorithms.mappo import MAPPOConfig as MAPPOConfig
     from srl.algorithms.offline.config import BCConfig as BCConfig
+    from srl.algorithms.offline.config import CQLConfig as CQLConfig
     from srl.algorithms.offline.config import DAggerConfig as DAggerConfig
     from srl.algorithms.offline.config import IQLConfig as IQLConfig
     from srl.algorithms.offline.config import TD3BCConfig as TD3BCConfig
@@ -55,7 +56,7 @@ _NAMES = {
     "srl.algorithms.dqn.config": "ApeXConfig DQNConfig RainbowConfig",
     "srl.algorithms.impala": "ImpalaConfig",
     "srl.algorithms.mappo": "IPPOConfig MAPPOConfig",
-    "srl.algorithms.offline.config": "BCConfig DAggerConfig IQLConfig TD3BCConfig",
+    "srl.algorithms.offline.config": "BCConfig CQLConfig DAggerConfig IQLConfig TD3BCConfig",
     "srl.algorithms.ppg": "PPGConfig",
     "srl.algorithms.ppo.config": "PPOConfig",
     "srl.algorithms.qmix.config": "QMIXConfig VDNConfig",

@@ -24,7 +24,7 @@ from srl.base.tree import Array, Tree
 from srl.checks.probe_answers import effect_of_memory, forbidden_share, observation_of, trained, untrained
 from srl.checks.probe_data import record
 from srl.environments.registry import lanes_config
-from srl.experiments.options.algorithms import with_absolute_paths, with_settings
+from srl.experiments.options.algorithms import option_names, with_absolute_paths, with_settings
 from srl.experiments.options.keywords import make_options
 from srl.experiments.options.train_options import TrainOptions
 from srl.experiments.session.launch import start
@@ -250,7 +250,8 @@ class _ProbeRun:
     def _prepare(self, team: TeamSpec) -> tuple[dict[str, Any], str]:
         """Return the config changes for this probe and a note about them. Options set by the user are kept."""
         config: Any = self._options.algorithm
-        defaults, values = {each.name: each.default for each in fields(config) if each.init}, vars(config)
+        used, values = option_names(type(config)), vars(config)
+        defaults = {each.name: each.default for each in fields(config) if each.name in used}
         changes: dict[str, Any] = {"learning_rate": self._case.learning_rate, "gamma": DISCOUNT}
         changes |= {name: most for name, most in AT_MOST.items() if values.get(name, 0) > most}
         if isinstance(config.dataflow(), Replay):
@@ -262,6 +263,8 @@ class _ProbeRun:
             elif self._case.values and self._case.best is not None:
                 changes["n_step"] = 1  # returns of several steps are those of the policy that explored
         note = ""
+        if self._case.needs == "memory" and "memory" in values and "memory" not in used:
+            raise _Unsupported("it does not use the option `memory`")
         if self._case.needs == "memory" and values.get("memory") == NO_MEMORY:
             changes |= {"memory": MEMORY, "memory_size": 16}
         if self._case.needs == "goals":

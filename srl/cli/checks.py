@@ -51,7 +51,7 @@ class CheckAlgo(AlgorithmCommand):
     """
 
     algo: str = positional("ALGO")
-    """Algorithm: a name that `srl train --algo` takes, or your own config class as `package.module:Config` or
+    """Algorithm: a name, as for `--algo` of `srl train`, or your own config class as `package.module:Config` or
     `path/file.py:Config`."""
     probe: tuple[str, ...] = flag("NAME", (), repeated=True)
     """Probe to run instead of all; can be repeated."""

@@ -260,7 +260,7 @@ def test_q_learning_passes_the_probes_of_bootstrapping() -> None:
     settings = {"n_step": 3, "hidden_sizes": (32,), "learning_rate": 3e-3}
     results = check_algo("dqn", probes=("endless", "ending", "memory"), dqn=settings, effort=0.7)
     assert [result.verdict for result in results] == ["pass", "pass", "not supported"], results
-    assert "use r2d2" in results[-1].note
+    assert "does not use the option `memory`" in results[-1].note
 
 
 @pytest.mark.slow

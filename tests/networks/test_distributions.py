@@ -262,7 +262,7 @@ def test_a_squashed_gaussian_equals_torchs_transformed_distribution() -> None:
 
 
 def test_squashed_actions_need_bounds() -> None:
-    with pytest.raises(ValueError, match=r"finite bounds.*Box\(shape=\(2,\)"):
+    with pytest.raises(ValueError, match=r"finite bounds.*Box\(\(2,\)"):
         distribution_for(Dict({"a": Box((2,))}), NetworkOptions(box="squashed"))
 
 
