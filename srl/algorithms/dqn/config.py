@@ -58,6 +58,7 @@ class QLearningConfig(OffPolicyConfig):
     updates_per_decision: float = 0.5
     learning_rate: float = 1e-3
     max_grad_norm: float | None = 10.0
+    update_threads: int = 1  # for 64 rows, two threads take longer than one: they meet three times per gradient step
 
     def __post_init__(self) -> None:
         super().__post_init__()
