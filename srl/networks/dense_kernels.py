@@ -60,6 +60,14 @@ def meet(barrier: Array, part: int) -> None:
     _pause(0)
 
 
+@compiled
+def copy_into(target: Array, row: int, column: int, source: Array) -> None:
+    """Copy an array, as an assignment to a slice would; the code for its errors takes seconds to compile."""
+    for i in range(source.shape[0]):
+        for j in range(source.shape[1]):
+            target[row + i, column + j] = source[i, j]
+
+
 @inlined
 def weights_of(flat: Array, offsets: Array, sizes: Array, layer: int, member: Index) -> Array:
     inputs, outputs = sizes[layer], sizes[layer + 1]

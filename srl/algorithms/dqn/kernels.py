@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from srl.base.tree import Array
-from srl.networks.dense_kernels import Stack, Team, backward, compiled, descend, forward, inlined, meet
+from srl.networks.dense_kernels import Stack, Team, backward, compiled, copy_into, descend, forward, inlined, meet
 
 AHEAD = 8
 """Most minibatches whose next observations the target network evaluates at once; it is constant between its updates."""
@@ -75,9 +75,9 @@ def learn(
         future = work.futures[part, k - begin, : size * num_outputs].reshape(size, num_outputs)
         num_kept = 2 * size if settings.double else size
         inputs = work.inputs[part, : num_kept * rows.inputs.shape[2]].reshape(num_kept, rows.inputs.shape[2])
-        _copy_rows(inputs, 0, rows.inputs[k, low:high])
+        copy_into(inputs, 0, 0, rows.inputs[k, low:high])
         if settings.double:
-            _copy_rows(inputs, size, rows.next_inputs[k, low:high])
+            copy_into(inputs, size, 0, rows.next_inputs[k, low:high])
         outputs = forward(
             stack.values,
             stack.offsets,
@@ -111,18 +111,11 @@ def _evaluate(
     size, num_features = high - low, rows.inputs.shape[2]
     seen = memory[: (end - begin) * size * num_features].reshape((end - begin) * size, num_features)
     for j in range(begin, end):
-        _copy_rows(seen, (j - begin) * size, rows.next_inputs[j, low:high])
+        copy_into(seen, (j - begin) * size, 0, rows.next_inputs[j, low:high])
     found = forward(stack.target, stack.offsets, stack.sizes, np.int64(0), seen, kept, np.int64(0), settings.is_tanh)
     for i in range(len(found)):
         for j in range(found.shape[1]):
             futures[i // size, (i % size) * found.shape[1] + j] = found[i, j]
-
-
-@compiled
-def _copy_rows(target: Array, row: int, source: Array) -> None:
-    for i in range(source.shape[0]):
-        for j in range(source.shape[1]):
-            target[row + i, j] = source[i, j]
 
 
 @compiled

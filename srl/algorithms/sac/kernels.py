@@ -15,6 +15,7 @@ from srl.networks.dense_kernels import (
     adam,
     backward,
     compiled,
+    copy_into,
     descend,
     forward,
     inlined,
@@ -130,7 +131,7 @@ def critic_gradients(
     errors, sums = results.errors[k, low:high], results.sums[part, k]
     joined = _joined(rows, num_rows, inputs)
     num_features = rows.critic.shape[2]
-    _copy_into(joined, 0, 0, rows.critic_next[k, low:high])
+    copy_into(joined, 0, 0, rows.critic_next[k, low:high])
     log_prob = _next_actions(k, low, high, with_actor, actor, rows, settings, kept, inputs, joined)
     start = kept_size(actor.sizes, 2 * num_rows)
     target = np.empty(num_rows, np.float32)
@@ -142,8 +143,8 @@ def critic_gradients(
     for row in range(num_rows):
         value = target[row] - temperature * log_prob[row]
         target[row] = rows.reward[k, low + row] + rows.discount[k, low + row] * value
-    _copy_into(joined, 0, 0, rows.critic[k, low:high])
-    _copy_into(joined, 0, num_features, rows.action[k, low:high])
+    copy_into(joined, 0, 0, rows.critic[k, low:high])
+    copy_into(joined, 0, num_features, rows.action[k, low:high])
     upstream = np.empty((num_rows, 1), np.float32)
     for member in range(critics.num_members):
         values = forward(critics.values, critics.offsets, critics.sizes, member, joined, kept, start, is_tanh)
@@ -157,14 +158,6 @@ def critic_gradients(
             critics.values, critics.gradients[part], critics.offsets, critics.sizes, member, joined, upstream, kept,
             start, num_rows, scratch, is_tanh,
         )  # fmt: skip
-
-
-@compiled
-def _copy_into(target: Array, row: int, column: int, source: Array) -> None:
-    """Copy an array, as an assignment to a slice would; the code for its errors takes seconds to compile."""
-    for i in range(source.shape[0]):
-        for j in range(source.shape[1]):
-            target[row + i, column + j] = source[i, j]
 
 
 @inlined
@@ -184,8 +177,8 @@ def _next_actions(
     first = num_rows if with_actor and settings.is_gaussian else 0
     seen = inputs[: (first + num_rows) * size].reshape(first + num_rows, size)
     if first:
-        _copy_into(seen, 0, 0, rows.actor[k, low:high])
-    _copy_into(seen, first, 0, rows.actor_next[k, low:high])
+        copy_into(seen, 0, 0, rows.actor[k, low:high])
+    copy_into(seen, first, 0, rows.actor_next[k, low:high])
     values = actor.values if settings.is_gaussian else actor.target
     outputs = forward(values, actor.offsets, actor.sizes, np.int64(0), seen, kept, np.int64(0), settings.is_tanh)
     log_prob = np.zeros(num_rows, np.float32)
@@ -231,7 +224,7 @@ def actor_gradients(
         )
     outputs = outputs_of(kept, np.int64(0), actor.sizes, last, num_kept, num_rows)
     joined = _joined(rows, num_rows, inputs)
-    _copy_into(joined, 0, 0, rows.critic[k, low:high])
+    copy_into(joined, 0, 0, rows.critic[k, low:high])
     log_prob = 0.0
     for row in range(num_rows):
         for i in range(d):
