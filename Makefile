@@ -10,7 +10,7 @@ DOCS := $(VENV)/.docs
 # Python compiles what is imported when it is imported first: compiling all of torch would take longer than training.
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 
-.PHONY: help setup tools train test test-all test-cluster check docs format bench clean
+.PHONY: help setup tools train test test-all test-browser test-cluster check docs format bench clean
 
 help:  ## Show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -42,6 +42,9 @@ test: tools  ## Run the tests
 
 test-all: tools  ## Run the tests, also those that take long
 	$(PYTEST)
+
+test-browser: tools  ## Run the tests of the dashboard in a browser (Debian: apt-get install chromium)
+	$(BIN)/python -m pytest tests/dashboard/test_pages.py
 
 test-cluster: tools  ## Run the tests of clusters that take long; as root also on a real Slurm and Ray, if they are installed
 	$(BIN)/python -m pytest -s tests/schedulers tests/system/test_hosts.py tests/system/test_slurm_run.py \

@@ -5,7 +5,7 @@ clock. Processes and hosts die, freeze and return; the controller freezes, or di
 in one or both directions, or lose their connections. After every step versions must not decrease, a durable version
 must be the same everywhere and no worker may crash; after the last fault, updates must follow within 20 virtual
 seconds, and the journal must show every update once, with samples used once and in time. A failure prints its seed;
-`--first SEED --schedules 1` replays it. `--self-test` breaks the code in eight ways, each of which a schedule must
+`--first SEED --schedules 1` replays it. `--self-test` breaks the code in nine ways, each of which a schedule must
 notice.
 """
 

@@ -52,6 +52,22 @@ def measure_worker(times: int, name: str, *options: str, number: signal.Signals 
         return [kill_and_wait(run, name, lambda status: member(status, name).pid, number) for _ in _paced(times)]
 
 
+def measure_replay_worker(times: int) -> list[float]:
+    """Ape-X with two actors. The memory is nearly full before each kill. Its replacement must have what it had, but for
+    the block that was being replaced (`tests/replay/test_recovery.py` compares contents)."""
+    size, learning = 5_000, ("--algo.updates-per-decision", "0.01", "--algo.batch-size", "64")
+    options = ("--algo", "apex", "--actors", "2", "--lanes", "4", "--horizon", "4", "--replay", "host")
+    taken = []
+    with job(*options, *learning, "--algo.replay-size", str(size), updates=1) as run:
+        for _ in _paced(times):
+            before = run.wait(lambda status: bool(status.replay) and status.replay[0].size >= 0.9 * size)
+            taken.append(kill_and_wait(run, "replay/0", lambda status: member(status, "replay/0").pid))
+            after = run.wait(lambda status: bool(status.replay)).replay[0].size
+            if after < before.replay[0].size - 2 * 4 * 4:
+                raise RuntimeError(f"decisions were lost: {before.replay[0].size} -> {after}")
+    return taken
+
+
 def measure_stopped(times: int) -> list[float]:
     """Return the seconds until a stopped actor of four is replaced. Prints the speed of the others in that time."""
     taken, calm, meanwhile = [], Speed(), Speed()
@@ -205,6 +221,7 @@ def main() -> None:
         "policy worker, TCP": (2.0, lambda: measure_worker(times, "policies/0", "--inference", "remote")),
         "trainer": (5.0, lambda: measure_worker(times, "trainers/0")),
         "one of two trainers": (10.0, lambda: measure_worker(times, "trainers/1", "--trainers", "2")),
+        "replay worker": (2.0, lambda: measure_replay_worker(times)),
         "zygote": (6.0, lambda: measure_zygote(times)),
         "supervisor: all gone": (2.0, lambda: measure_supervisor(times)),
         "SIGSTOP of an actor": (5.0, lambda: measure_worker(times, "actors/0", number=signal.SIGSTOP)),

@@ -41,7 +41,7 @@ PIECES = {
     ),
     "role": (
         *("*=policy", ",algo=", ",network=", ",frozen=", ",device=cuda:0", ",gamma=0.9", ",horizon=4", "ppo"),
-        *(',network="FILE\\u003amake"', ',algo="ppo\\u002cnetwork=\\u0022FILE\\\\u003amake\\u0022"'),
+        *((',network="FILE\\u003amake"', ',algo="ppo\\u002cnetwork=\\u0022FILE\\\\u003amake\\u0022"') * 4),
     ),
     "environment": (
         *("CartPole-v1", "CartPole", "Ant-v5", "pettingzoo:", "envpool:", "ale_py:", "hide-and-seek/quadrant"),

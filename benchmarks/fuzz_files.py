@@ -3,16 +3,20 @@ clear message or read as valid values, and what is accepted is made as commands 
 and batch scripts. Nothing may be executed, no unexpected module imported, no file written outside of the run directory,
 no connection opened, and memory must not grow.
 
-python benchmarks/fuzz_files.py --files 100000
+python benchmarks/fuzz_files.py --files 100000 --processes 2
+
+`--self-test` puts holes back that files once had, one after the other; the fuzzer must notice each.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import random
 import resource
+import subprocess
 import sys
 import tempfile
 import time
@@ -24,12 +28,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from file_holes import holes
 from file_mutations import HOSTILE, Mutator
 from safetensors.numpy import save
 
 import srl
 from srl.api.algorithm import AlgorithmConfig
 from srl.api.lanes import LanesConfig
+from srl.environments import registry
 from srl.environments.adapters.gymnasium import GymnasiumConfig
 from srl.environments.registry import lanes_config
 from srl.experiments.graph.preparation import environment_for
@@ -49,6 +55,7 @@ from srl.storage.service_sinks import check_sinks
 
 MAX_GROWTH_MB = 50
 WARMUP = 2000
+SELF_TEST_FILES = 10_000
 FORBIDDEN = (
     *("os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "subprocess.Popen", "pty.spawn"),
     *("pickle.find_class", "webbrowser.open", "socket.connect", "socket.getaddrinfo", "socket.gethostbyname"),
@@ -56,7 +63,8 @@ FORBIDDEN = (
 )
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 KNOWN = ("CartPole-v1", "Ant-v5", "ALE/Pong-v5", "hide-and-seek/quadrant", "pettingzoo:classic.chess_v6")
-SURPRISING = (HOSTILE, "antigravity", "this", "wandb", "mlflow", "ray", "shimmy", "optuna")
+SURPRISING = {HOSTILE, "antigravity", "this", "wandb", "mlflow", "ray", "shimmy", "optuna"}
+"""Modules that no file may make us import."""
 executed: list[str] = []
 watching = False
 inside = ""  # directory in which files may be written
@@ -68,8 +76,9 @@ def audit(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def _is_surprising(event: str, arguments: tuple[Any, ...]) -> bool:
-    if event == "import":
-        return str(arguments[0]).partition(".")[0] in SURPRISING
+    if event == "exec":  # `importlib.import_module` causes no event "import"
+        path = Path(getattr(arguments[0], "co_filename", ""))
+        return path.stem in SURPRISING or not SURPRISING.isdisjoint(path.parts)
     if event == "ctypes.dlopen":  # importing MuJoCo loads its library
         return str(arguments[0]).startswith(inside)
     if event == "open":
@@ -104,7 +113,7 @@ class Files:
         self.group = {"plan": {"type": "sweep-plan", "fields": fields}}
         self.hostile = folder / f"{HOSTILE}.py"
         self.hostile.write_text("def make(*a, **k): pass\n")
-        self.used: set[str] = set()
+        self.used: set[int] = set()
         self.spec = self.run.load_config()["lanes"].build(1).spec
         self.kinds: list[Callable[[], None]] = [
             self.config_file,
@@ -168,8 +177,9 @@ class Files:
         """Make what commands make of a config that was accepted. Errors are those of values that do not fit."""
         options: TrainOptions = config["options"]
         run, roles, cluster = options.run, options.agents.roles, options.cluster
-        key = repr((config["environment"], config["lanes"], run.callbacks, run.env_args, run.sinks, roles, cluster))
-        if key in self.used or len(key) > 10_000:
+        text = repr((config["environment"], config["lanes"], run.callbacks, run.env_args, run.sinks, roles, cluster))
+        key = hash(text)  # the texts themselves would be most of the memory
+        if key in self.used or len(text) > 10_000:
             return
         self.used.add(key)
 
@@ -279,17 +289,21 @@ def attempt(read: Callable[[], None]) -> str:
     return "valid"
 
 
+def import_known() -> None:
+    """Import the packages of environments that files may name: they import much and start programs."""
+    for lanes in (*map(lanes_config, KNOWN), GymnasiumConfig("Ant-v5")):
+        with suppress(Exception):
+            lanes.build(1).close()
+    # The list of installed packages in the message about an unknown environment takes 0.3 s and does not change.
+    registry._registering = functools.cache(registry._registering)
+
+
 def fuzz(num_files: int, seed: int, folder: Path) -> bool:
     global inside, watching
     files = Files(folder, seed)
     chooser = random.Random(seed)
     outcomes: Counter[tuple[str, str]] = Counter()
-    for lanes in (
-        *map(lanes_config, KNOWN),
-        GymnasiumConfig("Ant-v5"),
-    ):  # their packages import much and start programs
-        with suppress(Exception):
-            lanes.build(1).close()
+    import_known()
     slowest = 0.0
     before = 0.0
     start = time.perf_counter()
@@ -315,18 +329,70 @@ def fuzz(num_files: int, seed: int, folder: Path) -> bool:
     return growth < MAX_GROWTH_MB and peak < MAX_GROWTH_MB and not executed
 
 
+def finds(number: int, seed: int, folder: Path) -> bool:
+    """Put a hole back, and return whether a file used it."""
+    global inside, watching
+    files = Files(folder, seed)
+    import_known()
+    hole = holes(sys.modules[__name__])[number]
+    hole.open()
+    chooser, inside, watching = random.Random(seed), str(folder), True
+    what, tried = "", 0
+    while not what and tried < SELF_TEST_FILES:
+        tried += 1
+        try:
+            attempt(chooser.choice(files.kinds))
+        except AssertionError as error:
+            what = str(error)
+        except Exception:  # what is accepted wrongly may fail later
+            pass
+        what = executed[0] if executed else what
+    print(
+        f"allowed {hole.allows}:\n  {f'file {tried}: {what}' if what else f'not noticed in {tried} files'}", flush=True
+    )
+    return bool(what)
+
+
+def self_test(seed: int) -> int:
+    command = [sys.executable, __file__, "--seed", str(seed), "--hole"]
+    numbers = range(len(holes(sys.modules[__name__])))
+    return max([subprocess.run([*command, str(number)]).returncode for number in numbers])
+
+
+def fuzz_in_processes(num_files: int, seed: int, num_processes: int) -> int:
+    share = -(-num_files // num_processes)
+    command = [sys.executable, __file__, "--files", str(share), "--seed"]
+    parts = [
+        subprocess.Popen([*command, str(seed + index)], stdout=subprocess.PIPE, text=True)
+        for index in range(num_processes)
+    ]
+    outputs = [part.communicate()[0] for part in parts]
+    print("\n".join(f"seed {seed + index}:\n{output}" for index, output in enumerate(outputs)))
+    return max(part.returncode != 0 for part in parts)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--files", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=1, help="processes that share the files, with seeds in a row")
+    parser.add_argument("--self-test", action="store_true", help="put old holes back, and report which are noticed")
+    parser.add_argument("--hole", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.self_test:
+        return self_test(arguments.seed)
+    if arguments.processes > 1:
+        return fuzz_in_processes(arguments.files, arguments.seed, arguments.processes)
     sys.addaudithook(audit)
-    with tempfile.TemporaryDirectory() as folder:
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # a disk would take a third of the time
+    with tempfile.TemporaryDirectory(dir=memory) as folder:
         os.environ["HOME"] = folder  # a signing key of its own
         os.chdir(folder)
         sys.path.insert(0, folder)
         sys.dont_write_bytecode = True
         assert signatures.own_key() == ""
+        if arguments.hole is not None:
+            return 0 if finds(arguments.hole, arguments.seed, Path(folder)) else 1
         return 0 if fuzz(arguments.files, arguments.seed, Path(folder)) else 1
 
 

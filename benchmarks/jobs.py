@@ -32,22 +32,22 @@ class Job:
 
     def __init__(self, home: Path, *options: str, env: str = "CartPole-v1", enter: Sequence[str] = ()) -> None:
         """`enter` is a command prefix that runs the command in another place."""
-        self._home = home
+        self.home = home
         self._enter = enter
         self._begin(SRL, "train", env, "--steps", "1000000000000", "--root", str(home / "runs"), *options)
 
     def _begin(self, *command: str) -> None:
-        with (self._home / "output").open("ab") as output:
-            own = {**os.environ, "XDG_RUNTIME_DIR": str(self._home)}
+        with (self.home / "output").open("ab") as output:
+            own = {**os.environ, "XDG_RUNTIME_DIR": str(self.home)}
             self.process = subprocess.Popen((*self._enter, *command), env=own, stdout=output, stderr=output)
 
     def attach(self) -> None:
         """Take over the run with another command, after its own was killed."""
-        name = next((self._home / "runs").iterdir()).name
-        self._begin(SRL, "attach", name, "--root", str(self._home / "runs"))
+        name = next((self.home / "runs").iterdir()).name
+        self._begin(SRL, "attach", name, "--root", str(self.home / "runs"))
 
     def status(self) -> RunStatus | None:
-        for runtime in self._home.glob("srl-*/*"):
+        for runtime in self.home.glob("srl-*/*"):
             answer = ask(runtime, StatusRequest()) if (runtime / "address").exists() else None
             if isinstance(answer, StatusReply):
                 return answer.status
@@ -65,7 +65,7 @@ class Job:
         )
 
     def output(self) -> str:
-        return (self._home / "output").read_text()
+        return (self.home / "output").read_text()
 
     def close(self) -> None:
         self.process.send_signal(signal.SIGINT)

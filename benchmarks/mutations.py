@@ -18,6 +18,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from replay_mutations import REPLAY_MUTATIONS
+
 ROOT = Path(__file__).resolve().parent.parent
 RETURNS = ("tests/algorithms/test_returns.py",)
 LOSS = ("tests/algorithms/test_ppo_loss.py", "tests/algorithms/test_gradients.py")
@@ -351,6 +353,7 @@ MUTATIONS = (
         "for part in path[:1]))",
         ("tests/base/test_seeding.py",),
     ),
+    *(Mutation(*each) for each in REPLAY_MUTATIONS),
 )
 
 

@@ -1,19 +1,28 @@
 """Throughput of SRL and other libraries on this machine: alternating runs, medians, ratios.
 
     python benchmarks/peers.py --peers DIRECTORY --workload cartpole --repeats 3 [--with clean sb3 sf rllib sbx torchrl]
+        [--others 0.1]
 
 DIRECTORY holds the peers' scripts (clean.py, sb3.py, sf.py, rllib.py, offpolicy_*.py), each of which prints a line
-`RESULT {json}` with `fps`: decisions consumed by the learner per second, before frame-skip.
+`RESULT {json}` with `fps`: decisions consumed by the learner per second, before frame-skip. With `--others`, a
+turn during which other programs used more cores than that is repeated, at most five times, and the least disturbed one
+counts.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
+import os
 import statistics
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+
+import psutil
 
 # The best settings found for each peer on two cores.
 PEERS = {
@@ -68,6 +77,29 @@ def run_peer(directory: Path, peer: str, workload: str, seconds: float) -> dict[
     return result
 
 
+def undisturbed(measure: Callable[[], dict[str, float]], limit: float) -> dict[str, float]:
+    """Return the result of a measurement in subprocesses, with `others`: the cores that other programs used."""
+    found: list[dict[str, float]] = []
+    while not found or (found[-1]["others"] > limit and len(found) < 6):
+        began, busy, own = time.monotonic(), _busy_seconds(), _own_seconds()
+        result = measure()
+        others = (_busy_seconds() - busy) - (_own_seconds() - own)
+        found.append({**result, "others": max(0.0, others) / (time.monotonic() - began)})
+    return min(found, key=lambda one: one["others"])
+
+
+def _busy_seconds() -> float:
+    """Return the CPU seconds of all programs."""
+    times = psutil.cpu_times()
+    return sum(times) - times.idle - getattr(times, "iowait", 0.0) - getattr(times, "guest", 0.0)
+
+
+def _own_seconds() -> float:
+    """Return the CPU seconds of this process and of those that it started and that have ended."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peers", type=Path, required=True)
@@ -75,16 +107,23 @@ def main() -> None:
     parser.add_argument("--with", dest="names", nargs="+", choices=list(PEERS), default=["clean"])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=15.0)
+    parser.add_argument("--others", type=float, default=math.inf)
     arguments, extra = parser.parse_known_args()
+    for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):  # every library chooses the code for this processor
+        os.environ.pop(name, None)
+    directory, workload, seconds = arguments.peers, arguments.workload, arguments.seconds
     rates: dict[str, list[float]] = {"srl": [], **{name: [] for name in arguments.names}}
     for turn in range(arguments.repeats):
         for name in rates:
             if name == "srl":
-                result = run_srl(arguments.workload, arguments.seconds, extra)
+                result = undisturbed(lambda: run_srl(workload, seconds, extra), arguments.others)
             else:
-                result = run_peer(arguments.peers, name, arguments.workload, arguments.seconds)
+                result = undisturbed(lambda: run_peer(directory, name, workload, seconds), arguments.others)  # noqa: B023
             rates[name].append(result["fps"])
-            print(f"turn {turn + 1}: {name:6} {result['fps']:>12,.0f} /s", flush=True)
+            print(
+                f"turn {turn + 1}: {name:6} {result['fps']:>12,.0f} /s   (others: {result['others']:.2f} cores)",
+                flush=True,
+            )
     ours = statistics.median(rates["srl"])
     print(f"\n{arguments.workload}: medians of {arguments.repeats} alternating runs of {arguments.seconds:.0f} s")
     for name, found in rates.items():

@@ -2,11 +2,13 @@
 
     python benchmarks/records.py --runs 20 --seed 0
 
-Each run trains on episodes of known length. Some are disturbed at random moments: a worker is killed; or the command is
+20 runs have every algorithm once and every scheduler five times. Each run trains on episodes of known length, or on a
+data set of them. Some are disturbed at random moments: a worker is killed; or the command is
 killed with -9 and the run is resumed (inline and local processes) or taken over with `srl attach` (hosts on loopback).
 Checked: one row for every update up to the last published version; in each row, as many episodes as episodes.bin has
 for the update; the sum of their lengths and the steps differ by the unfinished episodes only, which are at most one per
-lane, and two more per lane for each disturbance. The first inline run is repeated: its rows must be the same.
+lane, and two more per lane for each disturbance. Runs on a data set have no episodes. The first inline run is repeated:
+its rows must be the same.
 """
 
 from __future__ import annotations
@@ -27,12 +29,15 @@ from typing import Any
 import numpy as np
 
 import srl
-from srl.storage.metric_rows import all_rows
 from srl.storage.run_directory import RunDirectory
 
 LENGTH, LANES = 7, 8
-ALGORITHMS = ("ppo", "a2c", "impala", "ppg", "ippo", "mappo", "dqn", "rainbow", "sac", "td3", "ddpg")
-CONTINUOUS = ("sac", "td3", "ddpg")
+ON_POLICY = ("ppo", "a2c", "impala", "ppg", "ippo", "mappo")
+REPLAY = ("dqn", "rainbow", "apex", "r2d2", "sac", "td3", "ddpg", "vdn", "qmix", "dagger")
+OFFLINE = ("bc", "iql", "td3bc", "cql")
+ALGORITHMS = (*ON_POLICY, *REPLAY, *OFFLINE)
+CONTINUOUS = ("sac", "td3", "ddpg", "td3bc")
+TEAMS = ("mappo", "vdn", "qmix")
 # Runs on Slurm and Ray are recorded by the same controller and agents as runs on hosts, and need a cluster.
 SCHEDULERS = {
     "inline": ["--scheduler", "inline"],
@@ -97,6 +102,33 @@ def point() -> Any:
     return Point()
 
 
+def expert(observation: Any) -> Any:
+    """Return the actions that DAgger imitates."""
+    return np.zeros(len(observation), np.int64)
+
+
+def environment_words(algorithm: str) -> list[str]:
+    if algorithm in TEAMS:
+        return [f"pettingzoo:{Path(__file__).resolve()}:team"]
+    if algorithm in CONTINUOUS:
+        return [f"{Path(__file__).resolve()}:point"]
+    return ["srl.testing.environments:Tracer", "--env-arg", f"length={LENGTH}"]
+
+
+def data_set(algorithm: str, root: Path) -> Path:
+    """Record the data set that an offline algorithm learns from, unless it is there."""
+    name = "point" if algorithm in CONTINUOUS else "tracer"
+    data = root / "data" / f"{name}-v0"
+    if not data.exists():
+        words = ["--steps", "2048", "--scheduler", "inline", "--recipe", "none", "--root", str(root), "--name", name]
+        for each in (
+            ["train", *environment_words(algorithm), *words, "--sinks"],
+            ["collect", name, "--root", str(root), "--sample", "--steps", "7000", "--out", str(data)],
+        ):
+            subprocess.run([sys.executable, "-m", "srl", *each], check=True, capture_output=True)
+    return data
+
+
 @dataclass
 class Trial:
     name: str
@@ -108,17 +140,23 @@ class Trial:
     disturbances: int = 0
 
     def words(self) -> list[str]:
-        sizes = f"--lanes {LANES} --horizon 16 --batch 256 --recipe none --sinks --checkpoint-seconds 1".split()
-        where = ["--root", str(self.root), "--name", self.name, "--steps", str(self.steps), "--algo", self.algorithm]
-        env = ["srl.testing.environments:Tracer", "--env-arg", f"length={LENGTH}"]
-        if self.algorithm == "mappo":
-            env = [f"pettingzoo:{Path(__file__).resolve()}:team"]
-        elif self.algorithm in CONTINUOUS:
-            env = [f"{Path(__file__).resolve()}:point"]
-        if (name := self.algorithm) in ("dqn", "rainbow", *CONTINUOUS):
-            sizes += ["--algo.learning-starts", "1000", "--algo.updates-per-decision", "0.02"]
-            sizes += ["--algo.hidden-sizes", "16"] if name in ("dqn", "rainbow") else []
-        return ["train", *env, *where, *sizes, *SCHEDULERS[self.scheduler]]
+        where = ["--root", str(self.root), "--name", self.name, "--algo", self.algorithm, "--recipe", "none"]
+        where += ["--sinks", "--checkpoint-seconds", "1"]
+        words = ["train", *environment_words(self.algorithm), *where]
+        if self.algorithm in OFFLINE:
+            steps = str(self.steps // 20)
+            options = ["--data", str(data_set(self.algorithm, self.root)), "--steps", steps, "--batch", "20"]
+            scheduler = [word for word in SCHEDULERS[self.scheduler] if word not in ("--actors", "2")]
+            scheduler += ["2"] if "--trainers" in scheduler else []
+            return [*words, *options, "--algo.batch-size", "32", "--algo.hidden-sizes", "16", *scheduler]
+        batch = "512" if self.algorithm in TEAMS else "256"
+        words += ["--steps", str(self.steps), "--lanes", str(LANES), "--horizon", "16", "--batch", batch]
+        if self.algorithm in REPLAY:
+            words += ["--algo.learning-starts", "1000", "--algo.updates-per-decision", "0.02"]
+            words += ["--algo.hidden-sizes", "16"]
+        if self.algorithm == "dagger":
+            words += ["--expert", f"{Path(__file__).resolve()}:expert"]
+        return [*words, *SCHEDULERS[self.scheduler]]
 
     @property
     def directory(self) -> RunDirectory:
@@ -148,16 +186,17 @@ class Trial:
 
     def errors(self) -> list[str]:
         found = srl.load_run(self.directory.path)
-        # As arrays, also if pandas is installed.
-        tables = found.metrics(), found.episodes()
-        metrics, episodes = ({name: np.asarray(table[name]) for name in table} for table in tables)
+        metrics = as_arrays(found.metrics())
         is_update = metrics["kind"] == "update"
-        updates, counts = metrics["update"][is_update], metrics["episodes"][is_update]
+        updates = metrics["update"][is_update]
         (policy,) = found.status.policies.values()
         errors = []
         if updates.tolist() != list(range(1, policy.version + 1)):
             missing = sorted({*range(1, policy.version + 1)} - {*updates.tolist()})
             errors.append(f"{len(updates)} rows for {policy.version} updates; missing: {missing[:10]}")
+        if self.algorithm in OFFLINE:
+            return errors
+        episodes, counts = as_arrays(found.episodes()), metrics["episodes"][is_update]
         kept = np.bincount(episodes["update"].astype(int), minlength=policy.version + 1)[1:]
         if kept.tolist() != counts.tolist():
             errors.append(f"rows count {int(counts.sum())} episodes, episodes.bin has {int(kept.sum())}")
@@ -165,14 +204,20 @@ class Trial:
         lanes = LANES * (1 if self.scheduler in ("inline", "hosts") else 2)
         if self.scheduler == "hosts":
             lanes = LANES * json.loads(self.directory.config.read_text())["sizes"]["actors"]
-        lanes *= 2 if self.algorithm == "mappo" else 1
+        lanes *= 2 if self.algorithm in TEAMS else 1
         bound = lanes * LENGTH * (1 + 2 * self.disturbances)
         if not (-2 * lanes * LENGTH * self.disturbances <= unfinished <= bound):
             errors.append(f"{unfinished:.0f} steps in no episode; at most {bound} are possible")
         return errors
 
     def rows(self) -> list[dict[str, Any]]:
-        return [{**row, "time": 0, "elapsed": 0} for row in all_rows(self.directory.metrics)]
+        lines = self.directory.metrics.read_text().splitlines()
+        return [{**json.loads(line), "time": 0, "elapsed": 0} for line in lines]
+
+
+def as_arrays(table: Any) -> dict[str, Any]:
+    """Return the columns of a table, which is a DataFrame if pandas is installed."""
+    return {name: np.asarray(table[name]) for name in table}
 
 
 def start(words: list[str]) -> subprocess.Popen[str]:

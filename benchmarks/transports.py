@@ -24,15 +24,17 @@ from pathlib import Path
 
 import numpy as np
 
-from srl.api.transport import Channel, ChannelClosed, Message
+from srl.api.transport import Channel, ChannelClosed, Message, Transport
 from srl.base.wire import Buffer, Codec
 from srl.transports.endpoints import Refusals
 from srl.transports.handshake import SessionKeys
 from srl.transports.host import HostTransport
+from srl.transports.join_ticket import Identity
 from srl.transports.noise import KEY_BYTES, TAG_BYTES
 from srl.transports.tcp import TcpTransport
 from srl.transports.tcp_channel import TcpChannel
 from srl.transports.tcp_records import LENGTH, LENGTH_RECORD_BYTES, SHORT_BYTES, AuthenticatedRecords, RecordCodecs
+from srl.transports.tls import TlsTransport
 
 Connect = Callable[[], tuple[Channel, Channel]]
 RAW = "raw socket"
@@ -217,14 +219,13 @@ def raw_throughput(line: Line, count: int, num_bytes: int) -> tuple[float, float
     return (count - 1) * num_bytes / elapsed / 1e6, cpu / count * 1e6
 
 
-def handshakes(count: int) -> tuple[float, float]:
+def handshakes(server: Transport, client: Transport, count: int) -> tuple[float, float]:
     """Return the median duration of connecting and proving membership, and the CPU time of both ends, in ms."""
-    transport = TcpTransport(bytes(32), "run")
-    listener = transport.listen("benchmark", Ping)
+    listener = server.listen("benchmark", Ping)
     durations, cpus = [], []
     for _ in range(count):
         begin, begin_cpu = time.perf_counter(), time.thread_time()
-        near = transport.connect(listener.address, Ping)
+        near = client.connect(listener.address, Ping)
         while (far := listener.accept()) is None:
             near.flush()
         durations.append(time.perf_counter() - begin)
@@ -267,8 +268,15 @@ def main() -> None:
     parser.add_argument("--address", default=Line.address, help="address of the server")
     arguments = parser.parse_args()
     line = Line(arguments.address, *arguments.between)
-    duration, cpu = handshakes(500)
-    print(f"handshake: {duration:.2f} ms, {cpu:.2f} ms of CPU, both ends in one process")
+    with tempfile.TemporaryDirectory() as directory:
+        identity = Identity.create(Path(directory) / "controller.pem")
+        ends: dict[str, tuple[Transport, Transport]] = {
+            "workers": (own := TcpTransport(bytes(32), "run"), own),
+            "agents, TLS": (TlsTransport(identity, "x"), TlsTransport(identity.ticket("run", "127.0.0.1:1"), "x")),
+        }
+        for who, (server, client) in ends.items():
+            duration, cpu = handshakes(server, client, 500)
+            print(f"handshake ({who}): {duration:.2f} ms, {cpu:.2f} ms of CPU, both ends in one process")
     costs = [record_cpu(encrypt, 5000, arguments.bytes) for encrypt in (False, True)]
     print(f"records of {arguments.bytes} bytes, CPU of both ends: {costs[0]:.1f} us ({costs[1]:.1f} us encrypted)")
     with tempfile.TemporaryDirectory() as directory:

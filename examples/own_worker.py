@@ -232,7 +232,7 @@ def with_scores(experiment: Experiment) -> Experiment:
         experiment,
         groups=(
             *experiment.groups,
-            WorkerGroup("collector", CollectorConfig(role.policy, scores), count=1, scalable=False),
+            WorkerGroup("collector", CollectorConfig(role.policy, scores), count=1, fixed_because="one counts all"),
             WorkerGroup("scorers", scorer, count=1),  # `srl scale RUN scorers=2` works while it runs
             WorkerGroup("watchers", WatcherConfig(role.policy, tap), count=1),
         ),

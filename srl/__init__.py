@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from typing import TYPE_CHECKING, Any
 
@@ -9,12 +10,14 @@ if TYPE_CHECKING:
     from srl import callbacks as callbacks
     from srl import testing as testing
     from srl.algorithms.a2c import A2CConfig as A2CConfig
+    from srl.algorithms.alphazero.config import AlphaZeroConfig as AlphaZeroConfig
     from srl.algorithms.dqn.config import ApeXConfig as ApeXConfig
     from srl.algorithms.dqn.config import DQNConfig as DQNConfig
     from srl.algorithms.dqn.config import RainbowConfig as RainbowConfig
     from srl.algorithms.impala import ImpalaConfig as ImpalaConfig
     from srl.algorithms.mappo import IPPOConfig as IPPOConfig
     from srl.algorithms.mappo import MAPPOConfig as MAPPOConfig
+    from srl.algorithms.muzero.config import MuZeroConfig as MuZeroConfig
     from srl.algorithms.offline.config import BCConfig as BCConfig
     from srl.algorithms.offline.config import CQLConfig as CQLConfig
     from srl.algorithms.offline.config import DAggerConfig as DAggerConfig
@@ -56,11 +59,13 @@ _NAMES = {
     "srl.algorithms.dqn.config": "ApeXConfig DQNConfig RainbowConfig",
     "srl.algorithms.impala": "ImpalaConfig",
     "srl.algorithms.mappo": "IPPOConfig MAPPOConfig",
+    "srl.algorithms.muzero.config": "MuZeroConfig",
     "srl.algorithms.offline.config": "BCConfig CQLConfig DAggerConfig IQLConfig TD3BCConfig",
     "srl.algorithms.ppg": "PPGConfig",
     "srl.algorithms.ppo.config": "PPOConfig",
     "srl.algorithms.qmix.config": "QMIXConfig VDNConfig",
     "srl.algorithms.r2d2.config": "R2D2Config",
+    "srl.algorithms.alphazero.config": "AlphaZeroConfig",
     "srl.algorithms.sac.config": "DDPGConfig SACConfig TD3Config",
     "srl.api.experiment": "Experiment",
     "srl.callbacks.callback": "Callback",
@@ -80,12 +85,19 @@ _MODULES = {name: module for module, names in _NAMES.items() for name in names.s
 
 _PACKAGES = ("callbacks", "testing")
 
+
+@functools.cache
+def _short_traceback(function: Any) -> Any:
+    return importlib.import_module("srl.base.errors").short_traceback(function)
+
+
 __all__ = [*sorted((*_MODULES, *_PACKAGES)), "__version__"]
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return getattr(importlib.import_module(_MODULES[name]), name)
+        found = getattr(importlib.import_module(_MODULES[name]), name)
+        return found if isinstance(found, type) else _short_traceback(found)
     if name in _PACKAGES:
         return importlib.import_module(f"srl.{name}")
     raise AttributeError(f"module 'srl' has no attribute {name!r}; it offers {', '.join(__all__)}")

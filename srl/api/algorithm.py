@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 from srl.api.control import OptionValue
 from srl.api.dataflow import Dataflow, OnPolicy
 from srl.api.policy import Policy
+from srl.api.simulator import SimulatorConfig
 from srl.api.spaces import Space
 from srl.api.trainer import Trainer
 from srl.base.tree import TreeSpec
@@ -75,6 +76,18 @@ class AlgorithmConfig(ABC):
         no."""
         return False
 
+    def searches(self) -> bool:
+        """Return whether policies search before they act. Default: no."""
+        return False
+
+    def with_simulations(self, number: int) -> Self:
+        """Return the config of policies that search with this number of simulations per decision; 0: without a search.
+        Raises ValueError if policies do not search."""
+        raise ValueError(
+            f"policies of {type(self).__name__.removesuffix('Config').lower()} do not search, so they have no number "
+            "of simulations"
+        )
+
     def compute_device(self) -> str:
         """Return the device of trainers and policy workers: `auto`, `cpu`, `cuda` or `cuda:1`. Default: `cpu`."""
         return "cpu"
@@ -118,6 +131,19 @@ class AlgorithmConfig(ABC):
     def wants_agent_ids(self) -> bool:
         """Return whether environments with several agents should add each agent's number to its observation."""
         return False
+
+    def wants_joint_seats(self) -> bool:
+        """Return whether a lane of a game should carry the moves of all seats."""
+        return False
+
+    def wants_simulator(self) -> bool:
+        """Return whether the algorithm searches with the rules of the environment, which `for_simulator` gets.
+        Observations then contain the simulator's states, under the key `state`, and seats are joint."""
+        return False
+
+    def for_simulator(self, simulator: SimulatorConfig) -> AlgorithmConfig:
+        """Return the config with the rules of the environment, if the algorithm wants them."""
+        return self
 
     def for_agents(self, num_agents: int, aligned: bool) -> AlgorithmConfig:
         """Return the config for the `num_agents` agents of a role, which are `aligned` if all of them act at every

@@ -124,6 +124,7 @@ IDENTITY = (LANE, SEED, SEED_EPISODE)
 """Columns that identify an episode; means over them say nothing. Of an environment that is not seeded for every
 episode, `seed_episode` counts the episodes since it was."""
 RESERVED = (LANE, "row", "step", "update", "policy", "actor", "host", "time")  # no statistic has one of these names
+VALUES, SEEDS = np.dtype("<f4"), np.dtype("<f8")
 MAX_EPISODE_BYTES = 384 << 10
 """Maximum size of the episodes in one message: more than 30,000 without statistics of the environment."""
 
@@ -166,7 +167,7 @@ class Episodes(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
 
 
 def kind_of(name: str) -> np.dtype[np.floating]:
-    return np.dtype("<f8" if name == SEED else "<f4")
+    return SEEDS if name == SEED else VALUES
 
 
 def concatenated(parts: Iterable[Mapping[str, Array]]) -> dict[str, Array]:

@@ -18,6 +18,10 @@ class OnPolicy:
     """Trajectories of the newest policy, each used by one update; `max_lag` bounds their age."""
 
 
+WHOLE_EPISODE = 1 << 20
+"""The `n_step` of returns without a bootstrap: longer than any episode."""
+
+
 @dataclass(frozen=True)
 class Transitions:
     """Unit of replay: a decision, the discounted rewards of the next `n_step` steps, and the observation after them.
@@ -60,6 +64,9 @@ class Priorities:
     beta: float = 0.4
     beta_final: float = 1.0
     epsilon: float = 1e-6  # added to each priority, so that none is 0
+    from_decisions: bool = False
+    """Whether new transitions get the error of their decisions instead (Horgan et al. 2018): policies then return
+    `value`, that of the best action, and `action_value`, that of the chosen one, both [B] float32."""
 
     def exponent(self, progress: float) -> float:
         """Return beta at a progress of the run from 0 to 1."""
@@ -101,6 +108,24 @@ class HindsightGoals:
 
 
 @dataclass(frozen=True)
+class Reanalysis:
+    """Targets that decisions contain, and that are made again with newer parameters (Schrittwieser et al. 2020):
+    `Policy.reanalyze` returns these arrays. Needs sequences as units."""
+
+    max_age: int
+    """Bound on the age of the targets in a batch: the number of its update minus the version that made them. Older
+    ones are made again before a trainer gets them."""
+    rows: int
+    """First rows of a sequence that need targets."""
+    arrays: tuple[str, ...] = ("policy", "value")
+    """Names of the arrays."""
+
+    def __post_init__(self) -> None:
+        if self.max_age < 0:
+            raise ValueError(f"the largest age of targets must be 0 or more, found {self.max_age}")
+
+
+@dataclass(frozen=True)
 class Replay:
     """Batches drawn from a memory of past decisions."""
 
@@ -114,6 +139,7 @@ class Replay:
     keeps_new: bool = False  # whether batches also carry the new trajectories, for statistics of observations
     only_recorded: bool = False  # whether the memory must hold recorded data, which no actor adds to
     relabel: HindsightGoals | None = None  # None: goals as they were recorded
+    reanalysis: Reanalysis | None = None  # None: targets as they were recorded
 
 
 Dataflow: TypeAlias = Union[OnPolicy, Replay]

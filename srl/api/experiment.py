@@ -44,7 +44,7 @@ class WorkerGroup:
     count: int
     resources: Resources = Resources()
     restart: RestartRule = RestartRule()
-    scalable: bool = True  # whether `srl scale` may change the count during the run
+    fixed_because: str = ""  # reason why `srl scale` may not change the count during the run; empty: it may
 
 
 @dataclass(frozen=True)

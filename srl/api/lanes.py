@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from srl.api.control import OptionValue
+from srl.api.simulator import SimulatorConfig
 from srl.api.spaces import Space
 from srl.base.config import texts_in
 from srl.base.state import NotResumable, State
@@ -186,6 +187,31 @@ class LanesConfig(ABC):
     def with_agent_ids(self) -> LanesConfig:
         """Return the config with each agent's number in its observation, if there are several agents."""
         return self
+
+    def with_joint_seats(self) -> LanesConfig:
+        """Return the config in which a lane carries all seats of a game, for algorithms that learn from the sequence of
+        all moves."""
+        return self
+
+    def with_separate_seats(self) -> LanesConfig:
+        """Return the config in which each seat of a game has lanes of its own, so that different policies can play
+        against each other."""
+        return self
+
+    def with_states(self) -> LanesConfig:
+        """Return the config with joint seats and the simulator's states in observations, under the key `state`. Raises
+        ValueError if there is no simulator."""
+        self.simulator()
+        return self
+
+    def simulator(self) -> SimulatorConfig:
+        """Return the rules of the environment, for algorithms that search with them. Raises ValueError if there are
+        none, or if they are not deterministic."""
+        raise ValueError(
+            f"{self.environment_name()} has no simulator, which alphazero searches with; it needs a game as "
+            "game:connect-four, game:openspiel:NAME, game:pettingzoo:NAME or your own Simulator. Without one, use "
+            "muzero, ppo or dqn"
+        )
 
     def can_repeat_actions(self) -> bool:
         """Return whether one decision can last several steps of the environment."""

@@ -41,6 +41,11 @@ class Policy(ABC):
         estimates: Array | None = self.act(observation, state, first).get("value")  # type: ignore[assignment]
         return estimates
 
+    def reanalyze(self, observation: Tree) -> Mapping[str, Array]:
+        """Return the arrays of decisions that are targets, as the policy would make them now for observations [B, ...],
+        without noise. Needed only if the dataflow has a `Reanalysis`."""
+        raise NotImplementedError(f"{type(self).__name__} does not implement `reanalyze`")
+
     @abstractmethod
     def load(self, parameters: Array, version: int) -> None:
         """Copy a flat parameter vector (float32 [P]) into the policy and set `version`."""

@@ -36,6 +36,16 @@ class StreamStatus(msgspec.Struct, frozen=True):
     batch_mean: float = 0.0  # lanes per batch of a request stream
 
 
+class EdgeStatus(msgspec.Struct, frozen=True):
+    """A stream between two groups of workers, or within one."""
+
+    source: str
+    target: str
+    stream: str
+    kind: str  # push | request | sample | parameters
+    where: str  # inline | host | remote
+
+
 class ReplayStatus(msgspec.Struct, frozen=True):
     """The replay memory of one trainer."""
 
@@ -47,6 +57,8 @@ class ReplayStatus(msgspec.Struct, frozen=True):
     reached: float | None = None  # the same since the warm-up; None before the first gradient step
     age: int = 0  # mean age of the last batch, in decisions collected since
     warmup: int = 0  # decisions that are missing before the first gradient step
+    target_age: int = 0  # highest age of reanalyzed targets in the last batch, in versions
+    decisions: int = 0  # collected since the warm-up
 
 
 def score_of(means: Mapping[str, float | None], name: str) -> float | None:
@@ -110,6 +122,8 @@ class Settings(msgspec.Struct, frozen=True):
     epochs: int = 0  # passes over a batch, and gradient steps per pass (`AlgorithmConfig.update_cost`)
     num_minibatches: int = 0
     updates_per_decision: float = 0.0  # gradient steps per decision of an algorithm with replay
+    eval_versions: int = 0  # versions of the parameters between two evaluations (`--eval-every`)
+    eval_share: float = 0.0  # fraction of a core for evaluations
     recorded: int = 0  # 1: the run learns from recorded data, so that nothing plays, and steps are gradient steps
 
 
@@ -145,6 +159,7 @@ class RunStatus(msgspec.Struct, frozen=True):
     metrics: dict[str, float] = {}  # of the last update: `NAME`, or `POLICY/NAME` in a run with several policies
     workers: list[WorkerStatus] = []
     streams: list[StreamStatus] = []
+    edges: list[EdgeStatus] = []  # the graph of workers; it does not change during a run
     replay: list[ReplayStatus] = []  # memories of algorithms that learn from past decisions
     bottleneck: str = ""  # the part of the run that limits its speed; empty while it is too early to say
     advice: str = ""  # the option to change because of it
@@ -152,6 +167,7 @@ class RunStatus(msgspec.Struct, frozen=True):
     lane_failures: int = 0
     skipped_updates: int = 0  # not applied, because a loss or gradient was not finite
     refused: dict[str, int] = {}  # refused connections by reason; `data`: those to workers
+    reanalyzed: int = 0  # searches of reanalyze workers
     unrecorded_decisions: int = 0  # of frozen policies, and made while no block was open: trainers never see them
     losses: dict[str, int] = {}  # file of the run -> bytes that a full or broken disk has kept out of it
     lost_rows: dict[str, int] = {}  # sink -> rows of metrics that it did not accept before the run ended

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from srl.api.block import Block, BlockMemory, Episodes
 from srl.api.policy import Policy
@@ -277,6 +278,28 @@ class Feedback:
     priorities: Array
 
 
+@dataclass(frozen=True)
+class RowsRequest:
+    """A reanalyze worker waits for rows with old targets."""
+
+    count: int  # rows at most
+    tag: int
+    client: object  # in the form of the server
+
+
+@dataclass(frozen=True)
+class NewTargetsOf:
+    """New targets of the rows of an answered `RowsRequest` of the same client and tag: arrays [N, ...] by name."""
+
+    tag: int
+    client: object
+    version: int
+    targets: Mapping[str, Array]
+
+
+SampleRequest: TypeAlias = FillRequest | DrawRequest | Feedback | RowsRequest | NewTargetsOf
+
+
 @runtime_checkable
 class SampleServer(StreamEndpoint, Protocol):
     """The endpoint of a sample stream that answers, in a replay worker."""
@@ -285,7 +308,7 @@ class SampleServer(StreamEndpoint, Protocol):
     def published(self) -> int:
         """Newest durable version that a client has announced; -1 before the first."""
 
-    def poll(self) -> list[FillRequest | DrawRequest | Feedback]:
+    def poll(self) -> list[SampleRequest]:
         """Return what clients have sent since the last call."""
 
     def is_waiting(self, client: object) -> bool:
@@ -296,6 +319,9 @@ class SampleServer(StreamEndpoint, Protocol):
 
     def reply(self, request: DrawRequest, arrays: Mapping[str, Array]) -> None:
         """Answer a request for minibatches; without arrays if the memory is empty."""
+
+    def hand_out(self, request: RowsRequest, observation: Mapping[str, Array]) -> None:
+        """Answer a request for rows with their observations [N, ...] by path; without arrays if no targets are old."""
 
 
 @runtime_checkable
@@ -324,6 +350,11 @@ class Batch:
     drawn: Any = None  # in the form of the source that made the batch
     gauges: Mapping[Counter, int] = field(default_factory=dict)  # of the replay, when the batch was made
 
+    @cached_property
+    def lag_totals(self) -> tuple[int, int, int]:
+        """Sum, number and maximum of the lags."""
+        return int(self.lags.sum()), len(self.lags), int(self.lags.max(initial=0))
+
 
 @runtime_checkable
 class BatchSource(Protocol):
@@ -347,7 +378,7 @@ class BatchSource(Protocol):
 
 @runtime_checkable
 class StreamBatchSource(BatchSource, Protocol):
-    """Source of batches from a stream, which a thread may own."""
+    """Source of batches from a stream, which a thread may own. `poll` is `receive`, then `take`."""
 
     @property
     def is_urgent(self) -> bool:
@@ -355,3 +386,6 @@ class StreamBatchSource(BatchSource, Protocol):
 
     def receive(self) -> None:
         """Process messages of other workers, without making a batch."""
+
+    def take(self) -> Batch | None:
+        """Return the batch of the next update from what has been received, or None if data is missing."""

@@ -91,6 +91,13 @@ class RunBroken(RuntimeError):
     """An error that would occur again after a restart: the run ends and shows this message."""
 
 
+def checked(worker: object, result: object) -> PollResult:
+    """Return the result of a poll. Raises RunBroken if it is none."""
+    if not isinstance(result, PollResult):
+        raise RunBroken(f"{type(worker).__name__}.poll must return WORKED, IDLE or FINISHED, found {result!r}")
+    return result
+
+
 @runtime_checkable
 class Worker(Protocol):
     """A part of a run that its process polls in a loop."""

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 DEBUG = "SRL_DEBUG"  # environment variable; if it is 1, every error is shown with its full traceback
 TRACEBACK_HEAD = "Traceback (most recent call last):"
@@ -15,6 +20,10 @@ MAX_LISTED = 20
 SRL_DIRECTORY = Path(__file__).parents[1]
 STANDARD_LIBRARY = Path(os.__file__).parent
 INSTALLED = ("site-packages", "dist-packages")
+
+
+class WrongValue(ValueError):
+    """A value of the user's code that SRL refuses. The message says all, so reports show no traceback of SRL."""
 
 
 def nearest(word: str, valid: Iterable[str]) -> str:
@@ -80,6 +89,8 @@ def last_log_line(log: Path) -> str:
 
 def raised(error: BaseException) -> str:
     """Describe an exception and the line that raised it, in the user's code if it passed through it."""
+    if isinstance(error, WrongValue):
+        return str(error)
     trace = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in trace if owner_of(frame.filename) == "user"] or list(trace)
     return f"{error!r} at {own[-1].filename}:{own[-1].lineno}" if own else f"{error!r}"
@@ -96,13 +107,31 @@ def explain(error: BaseException) -> str:
     return f"{full_traceback(error) if debugging() else user}srl: {_message(error, bool(user))}"
 
 
+def short_traceback(function: Callable[P, T]) -> Callable[P, T]:
+    """Return a function of the library whose errors show the caller's lines only, unless they passed through code of
+    the user or of another package, or SRL_DEBUG is set."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            if debugging() or any(_owner(frame) not in ("srl", "standard") for frame in _frames(error.__traceback__)):
+                raise
+            raise error.with_traceback(None) from error.__cause__
+
+    return call
+
+
 def full_traceback(error: BaseException) -> str:
     return "".join(traceback.format_exception(error))
 
 
 def traceback_of(error: BaseException) -> str:
     """Return the traceback for a report: its frames outside SRL if it passed through the user's code, else all; none
-    if the message contains the traceback of its cause."""
+    for a wrong value, or if the message contains the traceback of its cause."""
+    if not debugging() and isinstance(error, WrongValue):
+        return str(error)
     if not debugging() and TRACEBACK_HEAD in str(error):
         return "".join(traceback.format_exception_only(error))
     return full_traceback(error) if debugging() else user_traceback(error) or full_traceback(error)

@@ -273,17 +273,18 @@ class BoundedFile:
 
     def _write(self, data: bytes) -> None:
         _check_room()
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        size = self._path.stat().st_size if self._path.exists() else 0
-        if self._max_bytes and size and size + len(data) > self._max_bytes // 2:
-            os.replace(self._path, rotated(self._path))
-            data = self._header + data
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        descriptor = _open_to_append(self._path)
         try:
             if self._repair:
                 _remove_partial_line(descriptor)
                 self._repair = False
             end = os.fstat(descriptor).st_size
+            if self._max_bytes and end and end + len(data) > self._max_bytes // 2:
+                os.replace(self._path, rotated(self._path))
+                data, end = self._header + data, 0
+                new = _open_to_append(self._path)
+                os.close(descriptor)
+                descriptor = new
             try:
                 written = 0
                 while written < len(data):
@@ -298,6 +299,15 @@ class BoundedFile:
 def rotated(path: Path) -> Path:
     """Return the name of the file with the data before those in `path`."""
     return path.with_name(f"{path.name}.1")
+
+
+def _open_to_append(path: Path) -> int:
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+    try:
+        return os.open(path, flags, 0o644)
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(path, flags, 0o644)
 
 
 def _remove_partial_line(descriptor: int) -> None:

@@ -58,6 +58,8 @@ class Counter(IntEnum):
     REPLAY_DECISIONS = 39  # decisions collected after the warm-up, and the gradient steps since then
     REPLAY_STEPS = 40
     REPLAY_AGE = 41  # mean age of the last batch, in decisions collected since
+    TARGET_AGE = 42  # highest age of reanalyzed targets in the last batch, in versions
+    REANALYZED = 43  # rows whose targets a reanalyze worker has made again
 
 
 class Meter:

@@ -11,8 +11,9 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -28,6 +29,12 @@ def end_at_once_on_interrupt() -> None:
     SIGINT ignored keeps ignoring it."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def start_ticks(pid: int) -> int:
+    """Return when a process started, in ticks since the machine did. Raises OSError if it has ended."""
+    stat = Path(f"/proc/{pid}/stat").read_text()
+    return int(stat.rpartition(")")[2].split()[19])  # the name, in parentheses, may contain spaces
 
 
 @contextmanager
@@ -103,3 +110,29 @@ def signal_on_parent_death(number: int) -> None:
 def num_cores() -> int:
     """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
+
+
+@contextmanager
+def stop_signals(stop: Callable[[str], object]) -> Iterator[None]:
+    """Call `stop` with the name of the signal on SIGTERM or Ctrl-C. A second signal interrupts the process. In other
+    threads than the main one, signals are left as they are."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    asked = False
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        if asked:
+            interrupt()
+        asked = True
+        stop(signal.Signals(number).name)
+
+    before = {number: signal.signal(number, handle) for number in STOP_SIGNALS}
+    if earlier := stop_request():
+        handle(earlier, None)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -51,6 +51,12 @@ def mean_of(values: Sequence[float]) -> Mean:
     return Mean(float(np.mean(values)), t_quantile(count - 1) * deviation / math.sqrt(count), count)
 
 
+def finite(values: Array) -> Array:
+    """Return the values that are finite."""
+    known = np.isfinite(values)
+    return values if np.logical_and.reduce(known) else values[known]
+
+
 @dataclass(frozen=True)
 class Rate:
     """The fraction of successes among trials, and the ends of its 95 % confidence interval."""

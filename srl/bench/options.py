@@ -12,8 +12,8 @@ class BenchOptions:
 
     workload: str = "cartpole"
     """Workload: `cartpole`, `pong` or `halfcheetah` (PPO), `sac-halfcheetah`, `dqn-cartpole`, `dqn-pong` or
-    `dqn-pong-bfloat16`, with the networks, batches and epochs of the comparison with other libraries; or any
-    environment, as for `srl train`."""
+    `dqn-pong-bfloat16`, with the networks, batches and epochs of the comparison with other libraries;
+    `apex-cartpole`; or any environment, as for `srl train`."""
     seconds: float = 30.0
     """Duration of the measurement after the warm-up, in seconds."""
     warmup: float = 5.0
@@ -26,6 +26,8 @@ class BenchOptions:
     """Environment copies per lane group. Default: the workload's."""
     ring: int | None = None
     """Lane groups per actor."""
+    replay: Literal["inline", "host", "remote"] = "inline"
+    """Where the replay of off-policy workloads is, as for `srl train`."""
     trainers: int = 1
     """Number of data-parallel trainers."""
     max_lag: int = 1

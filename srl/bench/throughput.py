@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 
-from srl.algorithms.dqn.config import DQNConfig
+from srl.algorithms.dqn.config import ApeXConfig, DQNConfig
 from srl.algorithms.ppo.config import PPOConfig
 from srl.algorithms.sac.config import SACConfig
 from srl.api.algorithm import AlgorithmConfig
@@ -32,6 +32,7 @@ NATURE = DQNConfig(
     target_update=250,
     learning_starts=STARTS,
     body="nature",
+    update_threads=2,
 )
 
 
@@ -62,6 +63,7 @@ WORKLOADS = {
         algorithm=DQNConfig(learning_rate=2.3e-3, double=False, target_update=128, learning_starts=STARTS),
     ),
     "dqn-pong": Workload("PongNoFrameskip-v4", 4, 8, 32, 1, NATURE),
+    "apex-cartpole": Workload("CartPole-v1", 16, 16, 512, 2, ApeXConfig(learning_starts=STARTS)),
     "dqn-pong-bfloat16": Workload("PongNoFrameskip-v4", 4, 8, 32, 1, replace(NATURE, precision="bfloat16")),
 }
 
@@ -84,7 +86,7 @@ def options_for(settings: BenchOptions) -> tuple[str, TrainOptions]:
     """Return a workload's environment and options, with command-line overrides applied."""
     known = WORKLOADS.get(settings.workload)
     shared: dict[str, Any] = {"steps": ENDLESS, "checkpoint_seconds": float(ENDLESS)}
-    shared |= {name: getattr(settings, name) for name in ("inference", "ring", "trainers", "max_lag")}
+    shared |= {name: getattr(settings, name) for name in ("inference", "ring", "replay", "trainers", "max_lag")}
     if known is None:
         options = make_options(actors=settings.actors, lanes=settings.lanes, algorithm=PPOConfig(epochs=1), **shared)
         return settings.workload, options
@@ -151,7 +153,7 @@ def throughput(settings: BenchOptions) -> dict[str, Any]:
 
 
 def _settings(options: TrainOptions) -> dict[str, Any]:
-    names = ("inference", "actors", "lanes", "ring", "horizon", "batch", "trainers", "max_lag")
+    names = ("inference", "actors", "lanes", "ring", "horizon", "batch", "replay", "trainers", "max_lag")
     return {name: options.value(name) for name in names if options.value(name) is not None}
 
 

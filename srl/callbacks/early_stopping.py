@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from srl.base.errors import nearest
 from srl.callbacks.callback import Callback
 
 
@@ -27,10 +28,12 @@ class EarlyStopping(Callback):
     _recent: deque[float] = field(default_factory=deque, init=False, repr=False)
     _best: float = field(default=-math.inf, init=False, repr=False)
     _best_step: int = field(default=0, init=False, repr=False)
+    _without: int = field(default=0, init=False, repr=False)  # updates with a return, before the first with the metric
 
     def on_update(self, record: Mapping[str, Any]) -> None:
         value = record.get(self.metric)
         if value is None:
+            self._check_metric(record)
             return
         self._recent.append(-value if self.lower_is_better else value)
         if len(self._recent) < self.window:
@@ -43,6 +46,13 @@ class EarlyStopping(Callback):
         elif record["step"] - self._best_step >= self.patience:
             best = -self._best if self.lower_is_better else self._best
             self.run.stop(f"{self.metric} has not improved on {best:.4g} for {self.patience:,} steps")
+
+    def _check_metric(self, record: Mapping[str, Any]) -> None:
+        """Raise ValueError if the metric was in no update so far, though episodes have ended."""
+        self._without += any(name.rpartition("/")[2] == "return" for name in record)
+        if self._without >= self.window and not self._recent:
+            known = [name for name, value in record.items() if isinstance(value, (int, float))]
+            raise ValueError(f"no update has the metric {self.metric!r}{nearest(self.metric, known)}")
 
     def state(self) -> dict[str, Any]:
         best = None if self._best == -math.inf else self._best

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+from srl.base.errors import nearest
 from srl.callbacks.callback import Callback, RunControl
 
 
@@ -56,6 +57,7 @@ class Curriculum(Callback):
     _level: int = field(default=0, init=False, repr=False)
     _changed: int = field(default=0, init=False, repr=False)  # update after which the level was set
     _recent: deque[float] = field(default_factory=deque, init=False, repr=False)
+    _without: int = field(default=0, init=False, repr=False)  # last episodes without the fact
 
     def __post_init__(self) -> None:
         if not self.levels:
@@ -66,6 +68,9 @@ class Curriculum(Callback):
 
     def on_episode(self, record: Mapping[str, Any]) -> None:
         value = record.get(self.fact)
+        self._without = 0 if value is not None else self._without + 1
+        if self._without >= self.window and not self._level:
+            raise ValueError(f"no episode has the fact {self.fact!r}{nearest(self.fact, record)}")
         if value is None or self._level + 1 >= len(self.levels) or not self._began_with_level(record):
             return
         self._recent.append(float(value))

@@ -23,7 +23,7 @@ from srl.base.errors import raised
 from srl.base.tree import Array, Tree
 from srl.checks.probe_answers import effect_of_memory, forbidden_share, observation_of, trained, untrained
 from srl.checks.probe_data import record
-from srl.environments.registry import lanes_config
+from srl.experiments.graph.preparation import environment_for
 from srl.experiments.options.algorithms import option_names, with_absolute_paths, with_settings
 from srl.experiments.options.keywords import make_options
 from srl.experiments.options.train_options import TrainOptions
@@ -188,8 +188,16 @@ class _ProbeRun:
     def _team(self) -> TeamSpec:
         if self._case.needs == "game" and importlib.util.find_spec("pettingzoo") is None:
             raise _Unsupported("pettingzoo is not installed: pip install 'srl-rl[pettingzoo]'")
+        if (self._case.needs == "simulator") != self._options.algorithm.wants_simulator():
+            alone = self._case.needs != "simulator"
+            raise _Unsupported("the probe has no simulator" if alone else "it does not search with the rules of a game")
         name, options = self._environment()
-        lanes = lanes_config(name, **options).build(1)
+        environment = environment_for(name, self._options.replace(env_args=options))
+        if self._options.algorithm.wants_simulator():
+            self._options = self._options.replace(
+                algorithm=self._options.algorithm.for_simulator(environment.simulator())
+            )
+        lanes = environment.build(1)
         try:
             return lanes.spec.teams[0]
         finally:

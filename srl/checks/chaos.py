@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from srl.api.status import RunStatus, WorkerStatus
+from srl.api.status import ReplayStatus, RunStatus, WorkerStatus
 from srl.api.transport import Message
 from srl.base.clock import ObservedTime
 from srl.base.statistics import spread
@@ -23,6 +23,9 @@ POLL_SECONDS = 0.1
 MAX_PAUSE_SECONDS = 1.0
 MAX_UNANSWERED = 5  # number of unanswered requests after which the run counts as ended
 CORRUPT = "corrupt-checkpoint"  # fault of the newest checkpoint, which this process injects itself
+UPDATES_IN_FLIGHT = 3
+"""Updates by whose gradient steps the counts of a replay memory may differ at any moment: of batches that are being
+made, in use and given back."""
 FATAL = ("kill", "stop", "freeze-zygote")  # faults that end the worker's process; the others are temporary
 Ask = Callable[[Message], Message | None]
 
@@ -109,6 +112,7 @@ class InvariantMonitor:
 
     violations: list[str] = field(default_factory=list)
     _previous: RunStatus | None = None
+    _replayed: dict[str, ReplayStatus] = field(default_factory=dict)  # the last status of each memory
 
     def check(self, status: RunStatus) -> None:
         previous, self._previous = self._previous, status
@@ -120,6 +124,7 @@ class InvariantMonitor:
         # Not checked with several hosts, which report their counts at different times.
         if status.steps > status.decisions and not any(worker.host for worker in status.workers):
             self._add(f"{status.steps} decisions were trained on, but {status.decisions} were made")
+        self._check_replay(status)
         if previous is None:
             return
         if status.version < previous.version:
@@ -130,6 +135,23 @@ class InvariantMonitor:
         for worker in status.workers:
             if worker.incarnation < before.get(worker.name, 0):
                 self._add(f"{worker.name} went back to incarnation {worker.incarnation}")
+
+    def _check_replay(self, status: RunStatus) -> None:
+        """Check that replay memories keep what they had, and gradient steps their ratio to decisions."""
+        on_hosts = any(worker.host for worker in status.workers)  # a lost host loses its memories
+        batch, is_recorded = status.settings.batch, bool(status.settings.recorded)
+        for memory in [] if is_recorded else status.replay:
+            before = self._replayed.get(memory.name, memory)
+            self._replayed[memory.name] = memory
+            if memory.size < before.size - batch and not on_hosts:  # the oldest block may just be replaced
+                self._add(f"{memory.name} went back from {before.size} decisions to {memory.size}")
+            if memory.reached is not None:
+                missing = (memory.wanted - memory.reached) * memory.decisions
+                if abs(missing) > UPDATES_IN_FLIGHT * memory.wanted * batch + 1.0:
+                    self._add(
+                        f"{memory.name} has made {memory.reached:.3g} gradient steps per decision in "
+                        f"{memory.decisions} decisions, {memory.wanted:.3g} are wanted"
+                    )
 
     def _add(self, text: str) -> None:
         if text not in self.violations:

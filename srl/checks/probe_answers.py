@@ -13,7 +13,8 @@ from srl.api.policy import Policy
 from srl.api.spaces import Dict
 from srl.api.trainer import Trainer
 from srl.base.tree import Array, Tree, leaves, map_tree
-from srl.environments.adapters.masks import MASK_KEY, OBSERVATION
+from srl.environments.adapters.masks import MASK_KEY
+from srl.environments.conversion import OBSERVATION
 from srl.storage import checkpoints
 from srl.storage.saved_policies import find_checkpoint, read_policy
 

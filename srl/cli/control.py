@@ -234,6 +234,16 @@ class LiveCommand(RunCommand):
 
 
 @dataclass(frozen=True)
+class Save(LiveCommand):
+    """Write a checkpoint of an active run now."""
+
+    def run(self) -> int:
+        from srl.controller.control_socket import SaveRequest
+
+        return self._send([SaveRequest()])
+
+
+@dataclass(frozen=True)
 class Scale(LiveCommand):
     """Change the number of workers in an active run: `srl scale RUN actors=4`, or `actors=+2`."""
 

@@ -32,8 +32,10 @@ COMMON = {
     "Results": ("eval_every", "sinks"),
 }
 """Options that the help of training commands shows."""
+RARE = {"algo_arg", "log_format"}
+"""Options of training commands that only the help of all options shows."""
 TOPICS = {
-    "run": "steps, seed, recipe, metrics, graph",
+    "run": "steps, goals, recipe, metrics, callbacks, graph",
     "workers": "scheduler, inference, number of workers, sizes of batches",
     "agents": "several agents: roles, team reward, self-play",
     "evaluation": "evaluation in the background",
@@ -93,7 +95,8 @@ def command_help(kind: type[Any], name: str, words: Sequence[str], everything: b
         lines += block(heading, found, brief=True)
     if algo not in ALGORITHMS:
         lines += block(f"Options of {title_of(algo)}", _own_options(algo, defaults))
-    lines += block("This command", [option for option in own if option.name not in shown | {"algo_arg"}], brief=True)
+    others = [option for option in own if option.name not in shown | RARE]
+    lines += block("This command", others, brief=True)
     return "\n".join([*lines, *_examples(examples), *more_help(name)])
 
 

@@ -17,7 +17,7 @@ from srl.base.process import recorded_stop_requests
 GROUPS = {
     "Train": ("train", "sweep", "resume", "submit", "attach"),
     "Use trained policies": ("eval", "compare", "plot", "episodes", "record", "collect", "export", "league"),
-    "Watch and control runs": ("ps", "logs", "scale", "change", "stop", "agent"),
+    "Watch and control runs": ("dashboard", "ps", "logs", "save", "scale", "change", "stop", "agent"),
     "Check and measure": ("doctor", "check-env", "check-algo", "verify", "chaos", "bench"),
     "Help": ("help", "recipes"),
 }
@@ -26,8 +26,9 @@ CLASSES = {
     "sweep": ("Sweep",),
     "results": ("Eval", "Compare", "Plot", "Episodes", "Record", "Export", "League"),
     "datasets": ("Collect",),
-    "control": ("Ps", "Logs", "Scale", "Change", "Stop"),
+    "control": ("Ps", "Logs", "Save", "Scale", "Change", "Stop"),
     "cluster": ("Agent", "Chaos"),
+    "dashboard": ("Dashboard",),
     "checks": ("Doctor", "CheckEnv", "CheckAlgo", "Verify", "Bench"),
     "topics": ("Help", "Recipes"),
 }

@@ -14,7 +14,7 @@ import typing
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from srl.base.errors import did_you_mean
 from srl.experiments.options.algorithms import ALGORITHMS, missing_option
@@ -110,6 +110,14 @@ class TrustCommand:
     trust_code: bool = False
     """Load the code that files of other people's runs or a --config file name. Without this flag, such files are
     refused. Files of runs that you started do not need it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchCommand:
+    """Field shared by commands that show a run until it ends."""
+
+    log_format: Literal["text", "json"] = "text"
+    """Output: a live view or lines for people, or one JSON object per line for programs that collect logs."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from srl.api.lanes import LONGEST_EPISODE
+from srl.base.files import write_whole
 from srl.cli.parser import RunCommand, TrustCommand, flag, positional
 from srl.experiments.options.setting_texts import parse_pairs
 from srl.storage import ROOT
@@ -48,6 +50,9 @@ class Eval(PlayCommand):
     """Number of episodes."""
     max_steps: int = LONGEST_EPISODE
     """Steps after which an episode is truncated, for episodes that may never end."""
+    simulations: int | None = None
+    """Simulations per decision of a policy that searches (muzero); 0: its network decides without a search. Default: as
+    in training."""
     json: bool = False
     """Print one line of JSON."""
 
@@ -65,6 +70,7 @@ class Eval(PlayCommand):
             max_steps=self.max_steps,
             env=self.env,
             env_args=parse_pairs(self.env_arg),
+            simulations=self.simulations,
             trust_code=self.trust_code,
         )
         if self.json:
@@ -317,6 +323,8 @@ class League(RunCommand, TrustCommand):
     """Take the most likely actions instead of sampling them, for both players."""
     max_steps: int = LONGEST_EPISODE
     """Moves after which a game is truncated and counts as a draw."""
+    simulations: int | None = None
+    """Simulations per decision of versions that search, as for `srl eval`."""
     seed: int = 0
     """Seed for the games."""
     json: bool = False
@@ -334,11 +342,15 @@ class League(RunCommand, TrustCommand):
             greedy=self.greedy,
             seed=self.seed,
             max_steps=self.max_steps,
+            simulations=self.simulations,
             trust_code=self.trust_code,
         )
+        points = [[None if math.isnan(value) else value for value in row] for row in result.points]
+        table = json.dumps({"run": found.name, **asdict(result), "points": points})
+        with contextlib.suppress(OSError):  # a run of someone else may be read-only
+            write_whole(found.league, f"{table}\n".encode())  # the dashboard shows it
         if self.json:
-            points = [[None if math.isnan(value) else value for value in row] for row in result.points]
-            print(json.dumps({"run": found.name, **asdict(result), "points": points}))
+            print(table)
             return 0
         width = max(len(name) for name in result.players)
         print(f"{found.name}: points per game of the row against the column, {result.games} games per pair\n")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from srl.base.process import num_cores, raise_stop_request
 from srl.cli.flags import with_pairs
-from srl.cli.parser import AlgorithmCommand, RunCommand, TrustCommand, flag, positional
+from srl.cli.parser import AlgorithmCommand, RunCommand, TrustCommand, WatchCommand, flag, positional
 from srl.experiments.options.config_file import CHOSEN, CollectedOptions, as_toml, gather
 from srl.storage import ROOT
 
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Train(AlgorithmCommand, TrustCommand):
+class Train(AlgorithmCommand, TrustCommand, WatchCommand):
     """Train a policy.
 
     Examples:
@@ -62,15 +64,42 @@ class Train(AlgorithmCommand, TrustCommand):
             print("\n".join(f"# {line}" for line in graph_table(prepared.experiment).plain.splitlines()), flush=True)
             if self.dry_run:
                 print("\n# Estimate:")
-                print("\n".join(f"# {line}" for line in _estimate(prepared)))
+                print("\n".join(f"# {line}" for line in self._estimate(gathered, prepared)))
             return 0
-        print(prepared.summary, flush=True)
+        if self.log_format == "text":
+            print(_wrapped(prepared.summary), flush=True)
         name, root = gathered.argument("name", self.name), Path(gathered.argument("root", self.root, ROOT))
-        return exit_code(watched(lambda observe: launch(prepared, name, root, observe, _began())))
+        return exit_code(watched(lambda observe: launch(prepared, name, root, observe, _began()), self.log_format))
 
     def _gather(self, fixed: Mapping[str, Any]) -> CollectedOptions:
         keywords = {**with_pairs(self.keywords, self.env_arg, self.algo_arg), **fixed}
         return gather(self.config, keywords, "flag", self.trust_code)
+
+    def _estimate(self, gathered: CollectedOptions, prepared: PreparedRun) -> list[str]:
+        """Return lines with the estimated speed, time and memory of a run."""
+        from srl.experiments.graph.preparation import prepare
+        from srl.experiments.graph.replay import MIB, replay_bytes
+        from srl.experiments.session.trial import trial, without_warmup
+        from srl.terminal.formatting import duration, plural, rate
+
+        short = prepare(gathered.environment(self.env), without_warmup(prepared.options), None, self.trust_code)
+        found = trial(short)
+        if not found.processes:
+            took = duration(found.seconds)
+            return [f"none: the workers had not started after {took}; `srl train` shows what they do"]
+        steps = prepared.options.run.steps
+        kind = "trained" if found.updates else "environment, there was no update yet"
+        if not found.speed:
+            kind = "nothing was measured: no environment step has returned"
+        time_needed = duration(steps / found.speed) if found.speed else "unknown"
+        full = replay_bytes(prepared.experiment) / MIB
+        return [
+            f"speed   {rate(found.speed)} ({kind})",
+            f"time    {time_needed} for {steps:,} steps",
+            f"memory  {found.memory_mb:,.0f} MB in {plural(found.processes, 'process', 'es')}",
+            *([f"replay  {full:,.0f} MB in addition when it is full"] if full else []),
+            f"An estimate from a trial of {duration(found.seconds)}; other programs on this machine change it.",
+        ]
 
     def _prepare(self, gathered: CollectedOptions) -> PreparedRun:
         from srl.experiments.graph.preparation import prepare
@@ -114,7 +143,7 @@ class Submit(Train):
 
 
 @dataclass(frozen=True)
-class Resume(AlgorithmCommand, RunCommand, TrustCommand):
+class Resume(AlgorithmCommand, RunCommand, TrustCommand, WatchCommand):
     """Continue a run from its last checkpoint, in the same directory.
 
     Takes the options of `srl train`; options that are not given keep their values.
@@ -143,39 +172,21 @@ class Resume(AlgorithmCommand, RunCommand, TrustCommand):
             return conduct_sweep(lambda observe, ended: resume_sweep(group, None, observe, ended, self.trust_code))
         found = self.find()
         changes |= {"checkpoint": self.checkpoint, "trust_code": self.trust_code}
-        return exit_code(watched(lambda observe: resume(found, on_status=observe, began=_began(), **changes)))
+        began = _began()
+        return exit_code(
+            watched(lambda observe: resume(found, on_status=observe, began=began, **changes), self.log_format)
+        )
 
 
 @dataclass(frozen=True)
-class Attach(RunCommand, TrustCommand):
+class Attach(RunCommand, TrustCommand, WatchCommand):
     """Take over a run with `--scheduler hosts` whose command was killed, while its agents and workers continue."""
 
     def run(self) -> int:
         from srl.experiments.session.launch import attach, watched
 
         found = self.find()
-        return exit_code(watched(lambda observe: attach(found, observe, self.trust_code)))
-
-
-def _estimate(prepared: PreparedRun) -> list[str]:
-    """Return lines with the estimated speed, time and memory of a run."""
-    from srl.experiments.session.trial import trial
-    from srl.terminal.formatting import duration, plural, rate
-
-    found = trial(prepared)
-    if not found.processes:
-        return [f"none: the workers had not started after {duration(found.seconds)}; `srl train` shows what they do"]
-    steps = prepared.options.run.steps
-    kind = "trained" if found.updates else "environment, there was no update yet"
-    if not found.speed:
-        kind = "nothing was measured: no environment step has returned"
-    time_needed = duration(steps / found.speed) if found.speed else "unknown"
-    return [
-        f"speed   {rate(found.speed)} ({kind})",
-        f"time    {time_needed} for {steps:,} steps",
-        f"memory  {found.memory_mb:,.0f} MB in {plural(found.processes, 'process', 'es')}",
-        f"An estimate from a trial of {duration(found.seconds)}; other programs on this machine change it.",
-    ]
+        return exit_code(watched(lambda observe: attach(found, observe, self.trust_code), self.log_format))
 
 
 def exit_code(run: Run) -> int:
@@ -189,3 +200,12 @@ def _began() -> float:
     with contextlib.suppress(psutil.Error):
         return psutil.Process().create_time()
     return time.time()
+
+
+def _wrapped(text: str) -> str:
+    """Wrap lines between words if they go to a terminal; other outputs keep one line each."""
+    if not sys.stdout.isatty():
+        return text
+    width = shutil.get_terminal_size().columns
+    lines = (textwrap.fill(line, width, subsequent_indent="  ", break_on_hyphens=False) for line in text.splitlines())
+    return "\n".join(lines)

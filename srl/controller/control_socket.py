@@ -1,4 +1,4 @@
-"""The control socket of a run: `srl ps`, `stop`, `scale`, `change` and `chaos` send their requests to it."""
+"""The control socket of a run, for requests of the dashboard and of commands such as `srl ps` and `srl stop`."""
 
 from __future__ import annotations
 
@@ -48,6 +48,14 @@ class ScaleRequest(Message, frozen=True):
     relative: bool  # whether `count` is added to the current number
 
 
+class SaveRequest(Message, frozen=True):
+    """Asks for a checkpoint now."""
+
+
+class EvaluateRequest(Message, frozen=True):
+    """Asks for an evaluation of the newest version."""
+
+
 class ChangeRequest(Message, frozen=True):
     """Asks for another value of an option that may change during a run."""
 
@@ -73,7 +81,8 @@ class ResultReply(Message, frozen=True):
     text: str
 
 
-Messages: Any = Union[StatusRequest, StopRequest, ScaleRequest, ChangeRequest, FaultRequest, StatusReply, ResultReply]
+Request = Union[StatusRequest, StopRequest, SaveRequest, EvaluateRequest, ScaleRequest, ChangeRequest, FaultRequest]
+Messages: Any = Union[Request, StatusReply, ResultReply]
 
 
 class ControlServer:
@@ -105,7 +114,13 @@ class ControlServer:
         if isinstance(request, StopRequest):
             self._run.stop("stopped", STOP_REASON)
             return ResultReply(True, f"{self._run.status().run} is stopping")
+        if isinstance(request, SaveRequest):
+            self._run.save_requested = True
+            return ResultReply(True, f"{self._run.status().run} writes a checkpoint")
         try:
+            if isinstance(request, EvaluateRequest):
+                self._run.evaluate()
+                return ResultReply(True, "the newest version is evaluated as soon as the evaluator is free")
             if isinstance(request, ScaleRequest):
                 return ResultReply(True, self._run.scale(request.group, request.count, request.relative))
             if isinstance(request, ChangeRequest):
@@ -182,6 +197,8 @@ def ask(runtime: Path, message: Message) -> Message | None:
 def pick(wanted: str, runs: dict[str, Path]) -> tuple[str, Path]:
     """Return the name and directory of the live run with this name or unique prefix of a name."""
     names = [name for name in runs if name == Path(wanted).name] or [n for n in runs if n.startswith(wanted)]
-    if len(names) != 1:
-        raise ValueError(f"no run in progress, or more than one, matches {wanted!r}{nearest(wanted, runs)}")
+    if len(names) > 1:
+        raise ValueError(f"{wanted!r} is the beginning of several runs in progress: {', '.join(sorted(names))}")
+    if not names:
+        raise ValueError(f"no run in progress is called {wanted!r}{nearest(wanted, runs)}")
     return names[0], runs[names[0]]

@@ -30,11 +30,10 @@ from srl.api.transport import Listener
 from srl.api.worker import WorkerId
 from srl.base.clock import Clock, SystemClock
 from srl.base.files import Losses
-from srl.base.meter import Meter
 from srl.base.seeding import derive
 from srl.controller.control_socket import ControlServer
 from srl.controller.faults import inject_fault
-from srl.controller.gauges import Gauges, WorkerView
+from srl.controller.gauges import Gauges
 from srl.controller.option_changes import OptionChanges
 from srl.controller.scaling import rescale
 from srl.controller.supervision import (
@@ -45,11 +44,13 @@ from srl.controller.supervision import (
     TaskSchedule,
     all_workers,
     briefly,
+    can_evaluate,
     due_restarts,
     evaluators,
     resized,
     scaled,
     stuck,
+    view_of,
 )
 from srl.controller.takeover import ControllerState
 from srl.controller.update_records import UpdateRecords
@@ -58,9 +59,10 @@ from srl.names.table import NameTable
 STATUS_SECONDS = 0.25
 STOP_SECONDS = 3.0
 POLL_SECONDS = 0.05
+LAST_EVALUATION_SECONDS = 60.0
 LIVE = ("starting", "running")
 
-Report = UpdateRecord | EpisodeReport | Evaluated | MetricsReport
+Report = UpdateRecord | EpisodeReport | Evaluated | MetricsReport | Notice
 
 
 class Controller:
@@ -90,12 +92,10 @@ class Controller:
         self._groups = {group.name: group for group in experiment.groups}
         self._histories = {group.name: DeathHistory(group.restart) for group in experiment.groups}
         self._slots: dict[tuple[str, int], Slot] = {}
-        self._names = NameTable()
-        self._names_changed = False
+        self._names, self._names_changed = NameTable(), False
         self._new_workers: list[WorkerId] = []  # workers that became ready since names were last sent
         self.gauges = Gauges(experiment, path, losses, scheduler.refused)
         self._server = ControlServer(runtime, self, remote_listener) if runtime is not None else None
-        self._learning = experiment.learning
         self._complete: set[str] = set()  # policies that have reached their number of steps
         self._restarts = 0
         self.changes = OptionChanges(self._groups)
@@ -103,10 +103,11 @@ class Controller:
         self.gauges.began = self._clock.wall() if began is None else began
         self._began = self._clock.now() - max(0.0, self._clock.wall() - self.gauges.began)
         self._check, self._report = TaskSchedule(STATUS_SECONDS), TaskSchedule(STATUS_SECONDS)
-        self._restarts_pending = False
+        self._restarts_pending = self.save_requested = False
         self._guard = ReplacementLimit()
+        self._evaluate_until: float | None = None  # after the last update of a run on recorded data
         self.state = "starting"
-        self.reason = ""
+        self.reason = self._finish_reason = ""
 
     # Start and end of the run
 
@@ -155,10 +156,8 @@ class Controller:
         if cluster is None:
             return None
         worker_ids = [slot.worker_id for slot in self._all()]
-        gauges, complete, records = self.gauges, self._complete, self.records
-        return ControllerState.of(
-            cluster, self._groups, worker_ids, self._restarts, gauges, complete, records, self.changes
-        )
+        own = (self._restarts, self.gauges, self._complete, self.records, self.changes)
+        return ControllerState.of(cluster, self._groups, worker_ids, *own)
 
     def _launch(self, group: WorkerGroup, index: int, incarnation: int) -> None:
         worker_id = WorkerId(group.name, index, incarnation)
@@ -175,6 +174,8 @@ class Controller:
         now = self._clock.now()
         if self._restarts_pending:
             self._restart_due(now)
+        if (end := self._evaluate_until) is not None and (now > end or not self._waits()):
+            self.stop("finished", self._finish_reason)
         if self.state == "starting" and all(
             slot.state == "running" or not self._groups[name].restart.vital for (name, _), slot in self._slots.items()
         ):
@@ -274,12 +275,21 @@ class Controller:
 
     def _on_done(self, message: Done) -> None:
         self._complete.add(message.policy)
-        missing = [name for name in self._learning if name not in self._complete]
+        missing = [name for name in self._experiment.learning if name not in self._complete]
         if message.policy and missing:
-            rest = ", ".join(missing)
-            self.add_message(f"policy {message.policy} has finished ({message.reason}); still training: {rest}")
+            what = f"policy {message.policy} has finished ({message.reason})"
+            self.add_message(f"{what}; still training: {', '.join(missing)}")
+            return
+        total = f"{self.status().steps:,} steps"  # reads the last versions, too
+        self._finish_reason = total if len(self._experiment.learning) > 1 else message.reason
+        if self._waits():
+            self._evaluate_until = self._clock.now() + LAST_EVALUATION_SECONDS
+            self.evaluate()
         else:
-            self.stop("finished", f"{self.status().steps:,} steps" if len(self._learning) > 1 else message.reason)
+            self.stop("finished", self._finish_reason)
+
+    def _waits(self) -> bool:
+        return self.gauges.waits_for_evaluation and can_evaluate(self._slots, self._groups)
 
     def _on_death(self, slot: Slot, event: Died) -> None:
         worker_id = slot.worker_id
@@ -294,9 +304,8 @@ class Controller:
             elif wanted_again:  # scaled down, and up again before its process ended
                 slot.restart_at = self._clock.now()
             return
-        group = self._groups[worker_id.group]
         slot.state = "ended"
-        self._plan(group, slot, slot.error or event.reason, event.blameless)
+        self._plan(self._groups[worker_id.group], slot, slot.error or event.reason, event.blameless)
 
     def _plan(self, group: WorkerGroup, slot: Slot, reason: str, blameless: bool) -> None:
         plan = self._plan_group_restart if group.restart.together else self._plan_restart
@@ -349,22 +358,14 @@ class Controller:
     # Requests
 
     def status(self) -> RunStatus:
-        members = [self._member(slot) for slot in self._slots.values()]
-        elapsed = self._clock.now() - self._began
-        texts = list(self._messages)
-        return self.gauges.status(members, self._clock.now(), elapsed, self.state, self._restarts, texts, self.reason)
-
-    def _member(self, slot: Slot) -> WorkerView:
-        if slot.state == "ended":  # its counts were added to the totals when it died
-            return WorkerView(slot.worker_id, Meter.unshared(), 0, slot.state)
-        scheduler, worker_id = self._scheduler, slot.worker_id
-        return WorkerView(
-            worker_id, scheduler.meter(worker_id), scheduler.pid(worker_id), slot.state, scheduler.usage(worker_id)
-        )
+        members = [view_of(slot, self._scheduler) for slot in self._slots.values()]
+        now, texts = self._clock.now(), list(self._messages)
+        return self.gauges.status(members, now, now - self._began, self.state, self._restarts, texts, self.reason)
 
     def add_message(self, text: str) -> None:
         """Add an event to the messages shown in the views."""
         self._messages.append(text)
+        self._on_report(Notice(text))
 
     def scale(self, name: str, count: int, relative: bool = False) -> str:
         """Change the number of workers in a group and describe the change. Raises ValueError if it is impossible."""

@@ -1,10 +1,11 @@
-"""Diagnosis of a run: its bottleneck, and the option to change. Pure functions of a status."""
+"""Diagnosis of a run: its bottleneck, and the option to change. Pure functions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from srl.api.experiment import Experiment
 from srl.api.status import RunStatus, Settings, WorkerStatus
 from srl.base.process import num_cores
 
@@ -40,6 +41,14 @@ class _Group:
     def share(self, phase: str) -> float:
         """Return the fraction of non-waiting time spent in this phase."""
         return self.phases.get(phase, 0.0) / self.work if self.work > 0 else 0.0
+
+
+def settings_of(experiment: Experiment) -> Settings:
+    """Return the settings that determine speed; with several policies, those of the first that learns."""
+    found: dict[str, int | float] = {}
+    for group in experiment.groups:
+        found = {**group.config.sizes(), **found}
+    return Settings(**{name: found[name] for name in Settings.__struct_fields__ if name in found})  # type: ignore[arg-type]
 
 
 def diagnose(status: RunStatus, cores: int = 0) -> tuple[str, str]:

@@ -14,18 +14,18 @@ from srl.api.control import EpisodeReport, Evaluated, MetricsReport, UpdateRecor
 from srl.api.experiment import Experiment
 from srl.api.scheduler import Usage
 from srl.api.status import (
+    EdgeStatus,
     EvaluationStatus,
     PolicyStatus,
     ReplayStatus,
     RunStatus,
-    Settings,
     StreamStatus,
     WorkerStatus,
 )
 from srl.api.worker import WorkerId
 from srl.base.files import Losses
 from srl.base.meter import Counter, Meter, Phase
-from srl.controller.diagnosis import diagnose, first_batch
+from srl.controller.diagnosis import diagnose, first_batch, settings_of
 from srl.controller.metrics import metric_name
 from srl.controller.policy_gauges import PolicyGauges
 
@@ -39,7 +39,9 @@ TOTALS = (
     Counter.LANE_FAILURES,
     Counter.SKIPPED_UPDATES,
     Counter.UNRECORDED,
+    Counter.REANALYZED,
     Counter.REFUSED_CONNECTIONS,
+    Counter.REANALYZED,
 )
 NO_COUNTS = dict.fromkeys(TOTALS, 0)
 MEASURED_SECONDS = 1.0  # minimum time after the first update over which a bottleneck is measured
@@ -84,10 +86,13 @@ class Gauges:
         self._several = len(experiment.policies) > 1
         self._policy_of = {group.name: group.config.committed_policy() for group in experiment.groups}
         self._other_policy = "" if self._several else "".join(experiment.policies)  # for groups that commit none
-        self._stream_of = {edge.target: edge.stream for edge in experiment.edges() if edge.kind != "parameters"}
+        edges = experiment.edges()
+        self._edges = [EdgeStatus(edge.source, edge.target, edge.stream, edge.kind, edge.where) for edge in edges]
+        self._stream_of = {edge.target: edge.stream for edge in edges if edge.kind != "parameters"}
         # Worker -> its recent observations: time, and seconds spent in each phase so far.
         self._phases: dict[str, deque[tuple[float, dict[Phase, float]]]] = {}
         self._ended: dict[str, dict[Counter, int]] = {}  # policy -> totals of workers that are gone
+        self._ended_replay: dict[str, ReplayStatus | None] = {}
         self._rates: deque[tuple[float, int, int]] = deque()
         self._steps = 0  # of the last status
         self._new_evaluations: list[tuple[str, EvaluationStatus]] = []
@@ -120,6 +125,7 @@ class Gauges:
         for counter in TOTALS:
             ended[counter] = ended.get(counter, 0) + meter.get(counter)
         self._update_maxima(worker_id.group, meter)
+        self._ended_replay[worker_id.name] = self._replay_of(worker_id, meter)
         self._phases.pop(worker_id.name, None)
 
     @property
@@ -138,6 +144,13 @@ class Gauges:
     def recorded_step(self) -> int:
         """Number of steps of the run after the last update that was reported."""
         return sum(policy.recorded_steps for policy in self.policies.values())
+
+    @property
+    def waits_for_evaluation(self) -> bool:
+        """Whether the run learns from recorded data, where only evaluations have returns, and the newest version has
+        none."""
+        policies = [self.policies[name] for name in self._learning] if self._settings.recorded else []
+        return any(policy.evaluation is None or policy.evaluation.version < policy.version for policy in policies)
 
     def add_report(self, message: EpisodeReport | Evaluated | MetricsReport) -> None:
         """Process a worker's report."""
@@ -227,12 +240,14 @@ class Gauges:
             metrics=dict(self.metrics),
             workers=[self._worker(member, now) for member in members],
             streams=self._streams(members),
+            edges=self._edges,
             replay=self._replay(members),
             restarts=restarts,
             lane_failures=total[Counter.LANE_FAILURES],
             skipped_updates=total[Counter.SKIPPED_UPDATES],
             refused={**self._refused(), **({"data": data} if (data := total[Counter.REFUSED_CONNECTIONS]) else {})},
             unrecorded_decisions=total[Counter.UNRECORDED],
+            reanalyzed=total[Counter.REANALYZED],
             losses=self._losses.totals(),
             lost_rows=self.lost_rows,
             messages=messages,
@@ -345,25 +360,29 @@ class Gauges:
         return streams
 
     def _replay(self, members: list[WorkerView]) -> list[ReplayStatus]:
-        found = []
-        for member in members:
-            meter, worker_id = member.meter, member.worker_id
-            if not (capacity := meter.get(Counter.REPLAY_CAPACITY)):
-                continue
-            decisions = meter.get(Counter.REPLAY_DECISIONS)
-            found.append(
-                ReplayStatus(
-                    f"replay/{self._number(worker_id)}",
-                    meter.get(Counter.REPLAY_SIZE),
-                    capacity,
-                    meter.get(Counter.REPLAY_BYTES),
-                    self._settings.updates_per_decision,
-                    meter.get(Counter.REPLAY_STEPS) / decisions if decisions else None,
-                    meter.get(Counter.REPLAY_AGE),
-                    meter.get(Counter.REPLAY_WARMUP),
-                )
-            )
-        return found
+        ended = self._ended_replay
+        found = [
+            ended.get(m.worker_id.name) if m.state == "ended" else self._replay_of(m.worker_id, m.meter)
+            for m in members
+        ]
+        return [each for each in found if each is not None]
+
+    def _replay_of(self, worker_id: WorkerId, meter: Meter) -> ReplayStatus | None:
+        if not (capacity := meter.get(Counter.REPLAY_CAPACITY)):
+            return None
+        decisions = meter.get(Counter.REPLAY_DECISIONS)
+        return ReplayStatus(
+            f"replay/{self._number(worker_id)}",
+            meter.get(Counter.REPLAY_SIZE),
+            capacity,
+            meter.get(Counter.REPLAY_BYTES),
+            self._settings.updates_per_decision,
+            meter.get(Counter.REPLAY_STEPS) / decisions if decisions else None,
+            meter.get(Counter.REPLAY_AGE),
+            meter.get(Counter.REPLAY_WARMUP),
+            meter.get(Counter.TARGET_AGE),
+            decisions,
+        )
 
     def _number(self, worker_id: WorkerId) -> str:
         """Return the part of a stream's name that follows its kind."""
@@ -373,11 +392,3 @@ class Gauges:
 
 def _mean_lag(counts: Mapping[Counter, int]) -> float:
     return counts[Counter.LAG_SUM] / counts[Counter.LAG_COUNT] if counts[Counter.LAG_COUNT] else 0.0
-
-
-def settings_of(experiment: Experiment) -> Settings:
-    """Return the settings that determine speed; with several policies, those of the first that learns."""
-    found: dict[str, Any] = {}
-    for group in experiment.groups:
-        found = {**group.config.sizes(), **found}
-    return Settings(**{name: found[name] for name in Settings.__struct_fields__ if name in found})

@@ -16,6 +16,7 @@ import numpy as np
 from srl.api.block import IDENTITY, LENGTH, RETURN, concatenated
 from srl.api.control import UpdateRecord
 from srl.api.status import EvaluationStatus, RunStatus
+from srl.base.statistics import finite
 
 Row: TypeAlias = dict[str, Any]
 UPDATE, EVALUATION, REPORT = "update", "evaluation", "report"
@@ -47,9 +48,11 @@ def update_row(record: UpdateRecord, elapsed: float, policy: str = "", earlier: 
     metrics["episodes"] = sum(episodes.total for episodes in found)
     facts: list[str] = []
     for name, values in concatenated(episodes.arrays() for episodes in found).items():
-        known = values[np.isfinite(values)]
-        if name not in IDENTITY and len(known):
-            metrics[name] = float(known.mean(dtype=np.float64))
+        if name in IDENTITY:
+            continue
+        known = finite(values)
+        if len(known):
+            metrics[name] = float(np.add.reduce(known, dtype=np.float64)) / len(known)
             if name == RETURN:
                 metrics |= {f"{name}_min": float(known.min()), f"{name}_max": float(known.max())}
             elif name != LENGTH:
@@ -105,11 +108,14 @@ def system_row(status: RunStatus) -> dict[str, float]:
         "skipped_updates": float(status.skipped_updates),
         "refused_connections": float(sum(status.refused.values())),
         "unrecorded_decisions": float(status.unrecorded_decisions),
+        **({"reanalyzed": float(status.reanalyzed)} if status.reanalyzed else {}),
     }
     for worker in status.workers:
         row |= {f"busy/{worker.name}/{phase}": share for phase, share in worker.busy.items()}
     for memory in status.replay:
         row |= {f"{memory.name}/size": float(memory.size), f"{memory.name}/age": float(memory.age)}
+        if memory.target_age:
+            row[f"{memory.name}/target_age"] = float(memory.target_age)
         if memory.reached is not None:
             row[f"{memory.name}/updates_per_decision"] = memory.reached
     for stream in status.streams:

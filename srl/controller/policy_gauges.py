@@ -12,7 +12,7 @@ import numpy as np
 from srl.api.block import IDENTITY, LENGTH, RETURN, Episodes
 from srl.api.control import Evaluated, UpdateRecord
 from srl.api.status import EPISODE_WINDOW, EvaluationStatus
-from srl.base.statistics import mean_of
+from srl.base.statistics import finite, mean_of
 
 CURVE_POINTS = 200
 MAX_MOMENTS = 100_000
@@ -35,12 +35,17 @@ class EpisodeStatistics:
             for name, values in one.arrays().items():
                 if name not in IDENTITY:
                     kept = self._last.setdefault(name, deque(maxlen=EPISODE_WINDOW))
-                    kept.extend(values[np.isfinite(values)][-EPISODE_WINDOW:].tolist())
+                    kept.extend(finite(values)[-EPISODE_WINDOW:].tolist())
         self._extend_curve()
 
     def mean(self, name: str) -> float | None:
         values = self._last.get(name)
         return sum(values) / len(values) if values else None
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the statistics that episodes had."""
+        return sorted(name for name, values in self._last.items() if values)
 
     @property
     def facts(self) -> dict[str, float]:

@@ -11,7 +11,8 @@ from srl.api.scheduler import MAX_WORKERS, Scheduler
 from srl.api.worker import WorkerId
 from srl.base.clock import Clock, ObservedTime
 from srl.base.errors import TRACEBACK_HEAD, innermost, last_line, nearest
-from srl.base.meter import Counter
+from srl.base.meter import Counter, Meter
+from srl.controller.gauges import WorkerView
 
 FIRST_BACKOFF = 0.2
 MAX_BACKOFF = 30.0
@@ -26,7 +27,10 @@ FROZEN_SECONDS = 2.0
 START_SECONDS = 300.0  # minimum time for a worker to become ready: it may load a large scene or wait for others
 START_HANGS = 4  # a starting worker gets this multiple of the hang timeout if that is longer
 MAX_SHARE_INVERSE = 10.0
-CODE_ERRORS = ("ValueError", "TypeError", "AttributeError", "NameError", "KeyError", "IndexError", "AssertionError")
+CODE_ERRORS = (
+    *("ValueError", "TypeError", "AttributeError", "NameError", "KeyError", "IndexError", "AssertionError"),
+    *("ZeroDivisionError", "NotImplementedError", "ImportError", "ModuleNotFoundError"),
+)
 """Errors that a restart does not change, unlike those of the network, of files or of memory."""
 
 
@@ -210,8 +214,8 @@ def scaled(groups: Mapping[str, WorkerGroup], name: str, count: int, relative: b
     group = groups.get(name)
     if group is None:
         raise ValueError(f"unknown worker group {name!r}{nearest(name, groups)}")
-    if not group.scalable:
-        raise ValueError(f"{name} cannot be resized during the run; stop it and resume it with another number")
+    if group.fixed_because:
+        raise ValueError(f"{name} cannot be resized during the run: {group.fixed_because}")
     wanted = group.count + count if relative else count
     if wanted < 1:
         raise ValueError(f"{name} needs at least one worker; {wanted} were requested")
@@ -224,6 +228,21 @@ def resized(group: WorkerGroup, count: int) -> WorkerGroup:
     if group.restart.together and count != group.count:
         return replace(group, config=group.config.resized(count), count=count)
     return replace(group, count=count)
+
+
+def view_of(slot: Slot, scheduler: Scheduler) -> WorkerView:
+    """Return what the gauges read of a worker."""
+    worker_id = slot.worker_id
+    if slot.state == "ended":  # its counts were added to the totals when it died
+        return WorkerView(worker_id, Meter.unshared(), 0, slot.state)
+    usage = scheduler.usage(worker_id)
+    return WorkerView(worker_id, scheduler.meter(worker_id), scheduler.pid(worker_id), slot.state, usage)
+
+
+def can_evaluate(slots: Mapping[tuple[str, int], Slot], groups: Mapping[str, WorkerGroup]) -> bool:
+    """Return whether an evaluator is alive or will be restarted."""
+    own = [slot for (name, _), slot in slots.items() if groups[name].config.evaluates()]
+    return any(slot.state in ("starting", "running") or slot.restart_at is not None for slot in own)
 
 
 def evaluators(groups: Iterable[WorkerGroup]) -> set[str]:

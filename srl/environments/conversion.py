@@ -9,10 +9,13 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from srl.api.spaces import Box, Dict, Discrete, MultiDiscrete, Space, array_spec, bounds_of
-from srl.base.errors import raised
+from srl.base.errors import WrongValue, raised
 from srl.base.tree import SEPARATOR, Array, Tree, from_leaves, joined, lane_of, leaves, map_tree
 
 Key: TypeAlias = str | int
+
+OBSERVATION = "observation"  # key of an observation that is not a Dict, beside other keys
+PREVIOUS_ACTION, PREVIOUS_REWARD = "previous_action", "previous_reward"
 
 
 @dataclass(frozen=True)
@@ -35,12 +38,12 @@ class ObservationLeaf:
 
     def encode(self, native: Array, *leading: int) -> Array:
         """Convert a native array whose leading axes are `leading` to ours, without copying if possible. Raise
-        ValueError if its shape or dtype is wrong."""
+        WrongValue if its shape or dtype is wrong."""
         if native.shape != (*leading, *self.native_shape):
             found, expected = native.shape[len(leading) :], self.native_shape
-            raise ValueError(f"observation{self._where()} has shape {found}, its space says {expected}")
+            raise WrongValue(f"observation{self._where()} has shape {found}, its space says {expected}")
         if native.dtype.kind not in ("fiub" if self.dtype == "float32" else "iub"):
-            raise ValueError(f"observation{self._where()} has dtype {native.dtype}, its space says {self.dtype}")
+            raise WrongValue(f"observation{self._where()} has dtype {native.dtype}, its space says {self.dtype}")
         if self.start is not None:
             native = native - self.start
         return native.reshape((*leading, *self.shape)).astype(self.dtype, copy=False)
@@ -182,6 +185,28 @@ def _box_decoder(space: Box) -> Callable[[Array], Array]:
         return native.astype(dtype, copy=False)
 
     return decode
+
+
+def previous_action_space(space: Space) -> Space:
+    """Return the space of previous actions. A choice has one more alternative, 0, before the first action; the others
+    count from 1."""
+    if isinstance(space, Discrete):
+        return Discrete(space.n + 1)
+    if isinstance(space, MultiDiscrete):
+        return MultiDiscrete(tuple(n + 1 for n in space.nvec))
+    if isinstance(space, Box):
+        return Box(space.shape, "float32", space.low, space.high)
+    return Dict({name: previous_action_space(item) for name, item in space.items.items()}, space.is_tuple)
+
+
+def previous_action(space: Space, action: Any) -> Tree:
+    """Return actions [L, ...] of a policy as the next observations have them."""
+    if isinstance(space, Dict):
+        return {name: previous_action(item, action[name]) for name, item in space.items.items()}
+    if isinstance(space, Box):
+        clipped: Array = np.clip(action, *bounds_of(space)).astype(np.float32)
+        return clipped
+    return np.asarray(action, np.int64) + 1
 
 
 def rendered_frame(name: str, render: Callable[[], Any]) -> Array:

@@ -12,6 +12,14 @@ from srl.base.tree import Array, Tree, leaves
 
 MAX_FAILURES_IN_A_ROW = 20
 
+VALID = object()
+RESET_RESULT = ("observation", "info")
+STEP_RESULT = ("observation", "reward", "terminated", "truncated", "info")
+OLD_API = {
+    True: "the old Gym API returned only the observation: return observation, {}",
+    False: "replace `done` of the old Gym API by terminated (by the task) and truncated (by a time limit)",
+}
+
 
 class EnvironmentBroken(RuntimeError):
     """An environment could not be built, or could not be replaced after a failure."""
@@ -73,3 +81,23 @@ def failed_lanes(failures: Collection[int], num_lanes: int) -> Array | None:
     failed = np.zeros(num_lanes, bool)
     failed[list(failures)] = True
     return failed
+
+
+def not_a_number(name: str, reward: Any) -> str:
+    several = isinstance(reward, (list, tuple, np.ndarray))
+    fix = "wrap an environment with several agents as a PettingZoo environment, or return the sum of their rewards"
+    return (
+        f"environment {name}: expected the reward to be a number, found {type(reward).__name__} {reward!r}; "
+        f"{fix if several else 'return float(reward)'}"
+    )
+
+
+def check_result(name: str, result: Any, start: bool, error: Exception) -> None:
+    """Raise EnvironmentBroken if an error is due to `reset` or `step` returning the wrong number of values, because
+    another copy will do so, too. `result` is VALID if they returned nothing yet."""
+    expected = RESET_RESULT if start else STEP_RESULT
+    if result is VALID or (isinstance(result, tuple) and len(result) == len(expected)):
+        return
+    found = f"a tuple of {len(result)} values" if isinstance(result, tuple) else type(result).__name__
+    call = f"{'reset' if start else 'step'} to return ({', '.join(expected)})"
+    raise EnvironmentBroken(f"environment {name}: expected {call}, found {found}; {OLD_API[start]}") from error

@@ -31,6 +31,13 @@ EXTRAS = {
     "envs.tabular": ("jax", 'pip install "gymnasium[jax]"'),
     "minigrid": ("minigrid", 'pip install "srl-rl[minigrid]"'),
 }
+REGISTERED_BY = {
+    r"(Fetch|HandReach|HandManipulate|AdroitHand|PointMaze|AntMaze|FrankaKitchen)": "gymnasium_robotics",
+    r"(highway|merge|roundabout|parking|intersection|racetrack)-": "highway_env",
+    r"MiniWorld-": "miniworld",
+    r"SuperMarioBros": "gym_super_mario_bros",
+}
+"""Ids that begin so -> module of the package that registers them."""
 SEARCHED = ("ale_py", "envpool", "minigrid", "pettingzoo", "srl")
 """Packages whose environments are found without naming a module."""
 HIDE_AND_SEEK = "hide-and-seek/"
@@ -71,6 +78,8 @@ def lanes_config(environment: str | Callable[..., Any], **kwargs: Any) -> LanesC
       `gymnasium.Env`; or takes `num_envs` and returns a `gymnasium.vector.VectorEnv`; or takes `num_copies` and
       returns :class:`srl.api.lanes.Lanes`;
     - ``envpool:Pong-v5`` or ``pettingzoo:pettingzoo.butterfly.pistonball_v6``;
+    - ``game:tic-tac-toe``, ``game:connect-four``, ``game:openspiel:NAME``, ``game:pettingzoo:classic.NAME`` or
+      ``game:package.module:Config``, a game with a simulator;
     - ``hide-and-seek/quadrant``, ``hide-and-seek/full`` and the other games of
       :mod:`srl.environments.hide_and_seek.variants`.
 
@@ -90,6 +99,10 @@ def lanes_config(environment: str | Callable[..., Any], **kwargs: Any) -> LanesC
         from srl.environments.pettingzoo.config import PettingZooConfig
 
         return PettingZooConfig(rest, kwargs)
+    if family == "game" and rest:
+        from srl.environments.games.config import game_config
+
+        return game_config(rest, kwargs)
     if environment.startswith(HIDE_AND_SEEK):
         from srl.environments.hide_and_seek.lanes import HideAndSeekConfig
         from srl.environments.hide_and_seek.variants import check_installed, game_options
@@ -204,6 +217,8 @@ def _check_extra(name: str, entry_point: str) -> None:
 
 
 def _unknown(name: str) -> str:
+    if name.endswith(".py"):
+        return f"{name!r} is a file; name the function in it that makes the environment: {name}:make"
     known = sorted(gymnasium.registry, key=lambda key: (-key.count("/"), -len(key), key))  # plain names have priority
     simple = {re.sub(r"-v\d+$", "", key).rpartition("/")[2].lower(): key for key in known}
     asked = re.sub(r"-v\d+$", "", name).rpartition("/")[2].lower()
@@ -212,6 +227,9 @@ def _unknown(name: str) -> str:
     if ":" not in name and (modules := _registering()):
         modules = [f"{module}:{name}" for module in modules]
         hint += f" If an installed package registers it, name its module, too: {' or '.join(modules)}."
+    package = next((package for begin, package in REGISTERED_BY.items() if re.match(begin, name)), "")
+    if package and importlib.util.find_spec(package) is None:
+        hint = f". `pip install {package.replace('_', '-')}` has it as {package}:{name}."
     own = "Name your own as package.module:function or path/to/file.py:function"
     return f"no environment {name!r}{hint} {own}, or install the package that registers it"
 

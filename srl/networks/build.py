@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -96,10 +98,21 @@ def build_network(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if options.network:
-            return check_network(load_object(options.network)(observation, action), observation, distribution, options)
+            function = load_object(options.network)
+            _check_signature(options.network, function)
+            return check_network(function(observation, action), observation, distribution, options)
         network = default_network(observation, distribution, options)
         start_from(network, distribution.start)
     return network
+
+
+def _check_signature(name: str, function: object) -> None:
+    try:
+        inspect.signature(cast(Callable[..., object], function)).bind(None, None)
+    except TypeError as error:
+        raise ValueError(f"network {name!r} is called with the observation and the action space: {error}") from None
+    except ValueError:  # a built-in function has no signature
+        pass
 
 
 def check_network(module: object, observation: Space, distribution: Distribution, options: NetworkOptions) -> Network:

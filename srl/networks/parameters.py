@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
@@ -50,3 +51,12 @@ class FlatParameters:
         if values.shape != self.values.shape:
             raise ValueError(f"expected {list(self.values.shape)} parameters, found {list(values.shape)}")
         self.values.copy_(values)
+
+
+def copy_with_gradients(network: nn.Module) -> nn.Module:
+    """Return a copy that shares its parameters with a network, and has gradients of its own, which are 0."""
+    shared: dict[int, Any] = {}
+    for tensor in network.parameters():
+        shared[id(tensor)] = one = nn.Parameter(tensor.data, requires_grad=tensor.requires_grad)
+        one.grad = torch.zeros_like(tensor.data) if tensor.requires_grad else None
+    return copy.deepcopy(network, shared)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from srl.api.block import BlockSpec
-from srl.api.dataflow import Replay, SequenceBatch, Sequences, TransitionBatch, Transitions
+from srl.api.dataflow import WHOLE_EPISODE, Replay, SequenceBatch, Sequences, TransitionBatch, Transitions
 from srl.base.seeding import derive
 from srl.base.state import NotResumable, State, pack, part, under, unpack
 from srl.base.tree import Array, from_leaves
@@ -21,6 +21,7 @@ from srl.replay.priorities import PrioritizedUnits
 from srl.replay.ring import BlockRing
 from srl.replay.sequences import SequenceUnits
 from srl.replay.storage import Arena
+from srl.replay.targets import Searched, Targets
 from srl.replay.transitions import TransitionUnits
 from srl.replay.units import OBSERVATION, Units, numbering, rows_kept, shaped, stored_rows
 
@@ -56,6 +57,9 @@ def check_units(dataflow: Replay, spec: BlockSpec, num_shards: int = 1, num_trac
     if dataflow.batch % num_shards:
         raise ValueError(f"batch must be a multiple of the {num_shards} trainers; found {dataflow.batch}")
     unit, horizon = dataflow.unit, spec.horizon
+    from_decisions = dataflow.priorities is not None and dataflow.priorities.from_decisions
+    if from_decisions and (isinstance(unit, Sequences) or not {"value", "action_value"} <= spec.decision.keys()):
+        raise ValueError("priorities from decisions need transitions, and decisions with `value` and `action_value`")
     if not isinstance(unit, Sequences):
         return
     if dataflow.relabel is not None:
@@ -83,6 +87,27 @@ def check_units(dataflow: Replay, spec: BlockSpec, num_shards: int = 1, num_trac
             f"with {num_shards} trainers or replay workers, the blocks of a lane go to all of them, so sequences must "
             f"fit into one block: expected --horizon {within} or more (burn-in {unit.burn_in}, length {unit.length}, "
             f"period {unit.period}), found {horizon}"
+        )
+
+
+def check_steps(dataflow: Replay, spec: BlockSpec, num_shards: int, num_tracks: int) -> None:
+    """Raise ValueError if no sum of rewards could have all its steps, because chains of blocks end before. Arguments
+    are as for `check_units`."""
+    unit, horizon = dataflow.unit, spec.horizon
+    if not isinstance(unit, Transitions) or unit.n_step >= WHOLE_EPISODE:
+        return
+    if num_shards > 1 and horizon < unit.n_step:
+        raise ValueError(
+            f"with {num_shards} trainers or replay workers, the blocks of a lane go to all of them, so returns of "
+            f"n-step {unit.n_step} would end with a block of {horizon} steps: expected --horizon {unit.n_step} or more"
+        )
+    blocks = num_tracks * -(-unit.n_step // horizon)
+    if num_slots(dataflow, spec, num_shards) < blocks:
+        needed = num_shards * blocks * horizon * spec.lanes
+        raise ValueError(
+            f"returns of n-step {unit.n_step} need a replay of at least {needed:,} decisions, {blocks} blocks of "
+            f"{horizon} steps x {spec.lanes} lanes{f' for each of {num_shards} parts' if num_shards > 1 else ''}; "
+            f"found {dataflow.capacity:,}. Choose a larger --algo.replay-size, a smaller --algo.n-step or fewer lanes"
         )
 
 
@@ -122,6 +147,12 @@ class ReplayMemory:
         self._priorities = (
             None if dataflow.priorities is None else PrioritizedUnits(dataflow.priorities, num_units, arena)
         )
+        self.targets: Targets | None = None
+        """Versions of targets, if the dataflow has a reanalysis."""
+        if dataflow.reanalysis is not None:
+            assert isinstance(unit, Sequences), "a reanalysis needs sequences"
+            self.targets = Targets(dataflow.reanalysis, ring, arena)
+        self._from_decisions = dataflow.priorities is not None and dataflow.priorities.from_decisions
         self._random = arena.array("random", (1,), "uint64")  # state of a SplitMix64 generator
         self._buffers: list[_Buffers | None] = [None] * NUM_BUFFERS
         self._turn = 0
@@ -171,8 +202,11 @@ class ReplayMemory:
         slot = ring.write(rows_kept(arrays, self._unit, first_step, self._spec.horizon), track, first_step)
         count = int(ring.num_acting[slot])
         changed = units.insert(slot)
+        if self.targets is not None:
+            self.targets.insert(slot, arrays["version"])
         if self._priorities is not None:
-            self._priorities.insert(slot * units.per_slot, changed.own, changed.earlier)
+            errors = self._errors(slot, arrays) if self._from_decisions else None
+            self._priorities.insert(slot * units.per_slot, changed.own, changed.earlier, errors)
         ring.commit(slot)
         if self._new is not None:
             acting = arrays["acting"][:-1]
@@ -181,6 +215,17 @@ class ReplayMemory:
         self.size += count - replaced
         self._num_new += count
         return count
+
+    def _errors(self, slot: int, arrays: Mapping[str, Array]) -> Array:
+        """Return the errors of a new block's transitions, with what is known of their next steps: NaN where the episode
+        was truncated, because no decision was made there."""
+        units, ring = self._units, self._ring
+        assert isinstance(units, TransitionUnits), "checked by `check_units`"
+        returns, discount, ends = units.returns_of(slot)
+        acts = arrays["acting"].T.ravel()[ends]
+        value = np.where(acts, arrays["decision/value"].T.ravel()[ends], np.where(discount == 0.0, 0.0, np.nan))
+        errors: Array = returns + discount * value - arrays["decision/action_value"][: ring.spec.horizon].T.ravel()
+        return errors
 
     @property
     def mass(self) -> float:
@@ -212,6 +257,19 @@ class ReplayMemory:
         if self._hindsight is not None:
             self._hindsight.relabel(self._random, index, buffers.data)
         return self._drawn(buffers, num_steps, batch)
+
+    def refresh(self, drawn: Drawn, update: int, searched: Searched) -> int:
+        """Let `searched` make the targets in the last draw again that are too old for an update. Return the highest age
+        of the targets in it."""
+        buffers = self._buffers[self._turn]
+        if self.targets is None or buffers is None or not len(drawn.index):
+            return 0
+        assert isinstance(drawn.batch, SequenceBatch)
+        shape = drawn.batch.reward.shape
+        self.targets.refresh(buffers.data, shape, update, searched)
+        age = self.targets.age(buffers.data, shape, update)
+        assert age <= self.targets.max_age, f"targets of age {age} in the batch of update {update}"
+        return age
 
     def _next_buffers(self, count: int) -> _Buffers:
         self._turn = (self._turn + 1) % NUM_BUFFERS
@@ -263,6 +321,8 @@ class ReplayMemory:
         if self._priorities is not None:
             num_units = self._ring.num_filled * self._units.per_slot
             state |= under("priorities", self._priorities.state(num_units))
+        if self.targets is not None:
+            state |= under("targets", self.targets.state())
         return state
 
     def restore(self, state: State) -> None:
@@ -277,6 +337,10 @@ class ReplayMemory:
             if not part(state, "priorities"):
                 raise NotResumable("the saved memory has no priorities; resume with uniform draws")
             self._priorities.restore(part(state, "priorities"))
+        if self.targets is not None:
+            if not part(state, "targets"):
+                raise NotResumable("the saved memory has no versions of targets; resume without reanalysis")
+            self.targets.restore(part(state, "targets"))
 
 
 class _Buffers:

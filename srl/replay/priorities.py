@@ -35,10 +35,15 @@ class PrioritizedUnits:
         """Leaf of new units."""
         return max(1.0, float(self._raised[0]))
 
-    def insert(self, first_unit: int, drawable: Array, earlier: Array) -> None:
+    def insert(self, first_unit: int, drawable: Array, earlier: Array, errors: Array | None = None) -> None:
         """Give the highest priority so far to the units of a new block that are `drawable` (bool, for all units from
-        `first_unit` on), and to units of `earlier` blocks [N] that were not drawable so far."""
-        self._tree.set_range(first_unit, drawable * self._highest)
+        `first_unit` on), and to units of `earlier` blocks [N] that were not drawable so far. With `errors`, those that
+        are finite are the priorities of the new block's units."""
+        leaves: float | Array = self._highest
+        if errors is not None:
+            own = (np.abs(errors) + self._options.epsilon) ** self._options.alpha
+            leaves = np.where(np.isfinite(errors), own, self._highest)
+        self._tree.set_range(first_unit, np.where(drawable, leaves, 0.0))
         if len(earlier):
             self._tree.set(earlier, np.full(len(earlier), self._highest))
 

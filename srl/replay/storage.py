@@ -80,6 +80,10 @@ class ArrayStore(ABC):
         self.take(places, target)
         self.take(ends, target_ends)
 
+    def put(self, places: Array, values: Array) -> None:
+        """Overwrite the rows at `places` [N] with values [N, ...]."""
+        raise NotImplementedError(f"rows of a {type(self).__name__} cannot be overwritten")
+
     @abstractmethod
     def state(self, num_slots: int) -> State:
         """Return the first slots."""
@@ -106,6 +110,9 @@ class RowStore(ArrayStore):
 
     def take(self, places: Array, target: Array) -> None:
         take_rows(self._words, places, target)
+
+    def put(self, places: Array, values: Array) -> None:
+        self._words[places] = as_words(np.ascontiguousarray(values, self._array.dtype), 1)
 
     def state(self, num_slots: int) -> State:
         return {"rows": self._array[:num_slots].copy()}

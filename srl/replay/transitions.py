@@ -59,6 +59,18 @@ class TransitionUnits(Units):
         )
         buffers.here.take_with(places, buffers.there, ends)
 
+    def returns_of(self, slot: int) -> tuple[Array, Array, Array]:
+        """Return sums of rewards and discounts of all rows of a slot, acting or not, and the rows from which to
+        bootstrap, as numbers lane * (T+1) + row. The slot must have the newest block of its track."""
+        ring, unit = self.ring, self._unit
+        count = self.per_slot
+        places, ends = np.zeros((2, count), np.int64)
+        returns, discounts = np.zeros((2, count), np.float32)
+        units = slot * count + np.arange(count)
+        chain = ring.spec.lanes, ring.flags, ring.rewards, ring.following
+        n_step_returns(units, unit.n_step, unit.gamma, *chain, places, ends, returns, discounts)
+        return returns, discounts, ends - slot * ring.spec.lanes * ring.spec.rows
+
     def view(self, buffers: TransitionBuffers, num_steps: int, batch: int, weight: Array) -> TransitionBatch:
         here, there = buffers.here.tree(num_steps, batch), buffers.there.tree(num_steps, batch)
         return TransitionBatch(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -73,6 +73,11 @@ class Rows:
         """Copy the rows at `places` [N] into the first N rows."""
         for path, store in self._stores.items():
             store.take(places, self._words[path][: len(places)])
+
+    def take_again(self, places: Array, paths: Collection[str]) -> None:
+        """Copy the rows at `places` [N] once more, for some of the paths."""
+        for path in paths:
+            self._stores[path].take(places, self._words[path][: len(places)])
 
     def take_with(self, places: Array, other: Rows, ends: Array) -> None:
         """Copy the rows at `places` [N], and those at `ends` [N] into other buffers."""

@@ -8,6 +8,7 @@ import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ from srl.results.plot import (
     save,
 )
 from srl.storage import ROOT
-from srl.storage.curves import Curve, differing_options, flat_options, read_curve, repeated_seeds, shown_value
+from srl.storage.curves import Curve, differing_options, group_options, read_curve, repeated_seeds, shown_value
 from srl.terminal.formatting import count, duration, figure, rate
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A comparison of runs. It prints as a table."""
+    """A comparison of runs. It prints as a table, and a notebook shows it as one."""
 
     metric: str
     rows: tuple[Row, ...]
@@ -68,6 +69,13 @@ class Comparison:
             cells[:2] = [cell.ljust(width) for cell, width in zip(row[:2], widths, strict=False)]
             lines.append("  ".join(cells).rstrip())
         return "\n".join([*lines, *(["", *self.notes] if self.notes else [])])
+
+    def _repr_html_(self) -> str:
+        head, *rows = self._cells()
+        tags = [("th", head), *(("td", row) for row in rows)]
+        lines = ("".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in row) for tag, row in tags)
+        notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
+        return f"<table><tr>{'</tr><tr>'.join(lines)}</tr></table>{notes}"
 
     def markdown(self) -> str:
         """Return the table in Markdown."""
@@ -143,7 +151,7 @@ def compare(
         ends = [curve.end for curve in curves]
         seconds = float(np.median([elapsed for _, elapsed in ends]))
         speeds = [steps / elapsed for steps, elapsed in ends if elapsed > 0]
-        options = flat_options(group.runs[0].read_raw_config())
+        options = group_options(group.runs[0].read_raw_config())
         speed = float(np.median(speeds)) if speeds else None
         iqm = stratified_bootstrap([final], interquartile_mean)
         means = stratified_bootstrap([final]), stratified_bootstrap([best])
@@ -156,7 +164,13 @@ def compare(
         notes.insert(0, f"options that differ: {'; '.join(differing)}")
     if len(environments) > 1:
         limits = _limits(finals, environments, normalize or {})
-        rows += _over_environments(finals, environments, limits, notes)
+        if single := [name for name, (low, high) in limits.items() if low == high]:
+            notes.append(
+                f"no IQM of all environments: {', '.join(single)} with only one final value, so that nothing says "
+                "which values become 0 and 1; give them with --normalize ENV=LOW,HIGH"
+            )
+        else:
+            rows += _over_environments(finals, environments, limits, notes)
     comparison = Comparison(metric, tuple(rows), tuple(notes))
     if out is not None:
         save(draw(comparison, inches), Path(out))
@@ -210,7 +224,11 @@ def _limits(
     for environment in environments:
         values = [value for (_, where), found in finals.items() if where == environment for value in found]
         low, high = normalize.get(environment, (min(values), max(values)))
-        limits[environment] = low, high if high != low else low + 1.0
+        if low == high and environment in normalize:
+            raise ValueError(
+                f"--normalize {environment}: the values that become 0 and 1 must differ, found {low:g} twice"
+            )
+        limits[environment] = low, high
     return limits
 
 
@@ -251,6 +269,7 @@ def draw(comparison: Comparison, width: float | None = None) -> Figure:
         made = inline_figure(figsize=(inches, height), dpi=200, layout="constrained")
         panels = made.subplots(1, len(environments), squeeze=False, sharey=True)[0]
         for panel, environment in zip(panels, environments, strict=True):
+            panel.use_sticky_edges = False  # otherwise the lowest bar would touch the frame
             for row in comparison.rows:
                 if row.environment != environment:
                     continue

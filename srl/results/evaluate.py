@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,12 @@ class Evaluation:
         """Half-width of the 95 % confidence interval of the mean (Student's t)."""
         return mean_of(self.returns).interval
 
+    def __str__(self) -> str:
+        return "\n".join(summary(self))
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
+
 
 def evaluate(
     path: str | Path,
@@ -53,6 +60,7 @@ def evaluate(
     max_steps: int = LONGEST_EPISODE,
     env: str | Callable[..., Any] = "",
     env_args: Mapping[str, Any] | None = None,
+    simulations: int | None = None,
     trust_code: TrustCode = False,
 ) -> Evaluation:
     """Play complete episodes with a run's policies in the environment they were trained in.
@@ -61,12 +69,12 @@ def evaluate(
     environment with the same spaces, as for :func:`srl.train`; it has only the options in `env_args`.
 
     With `greedy`, policies take the most likely actions; otherwise they sample as in training. An episode that does not
-    end within `max_steps` steps is truncated and counts with its return so far. `checkpoint` and `trust_code` are as
-    for :func:`srl.load`.
+    end within `max_steps` steps is truncated and counts with its return so far. `checkpoint`, `simulations` and
+    `trust_code` are as for :func:`srl.load`.
     """
     if episodes < 1:
         raise ValueError(f"episodes must be at least 1, found {episodes}")
-    run = load_run(path, checkpoint, seed, trust_code, env, env_args)
+    run = load_run(path, checkpoint, seed, trust_code, env, env_args, simulations)
     lanes = run.environment.build(min(MAX_COPIES, episodes))
     try:
         roles = role_patterns(lanes.spec, run.roles)

@@ -48,7 +48,8 @@ def export(
     The input is a batch of observations; the outputs are the most likely action, the distribution parameters and the
     value. Normalizers, masks and the bounds of actions are included. If the critic reads keys that the actor does not
     (`global_keys`), these are not inputs, and there is no value. A recurrent policy has the inputs `state` and `first`
-    and the output `next_state`.
+    and the output `next_state`. The file of a policy that searches has its network only: its actions are those of
+    `simulations=0`.
 
     By default the file is `policy.onnx` in the run's directory, or next to the checkpoint. If onnxruntime is installed,
     the file is compared with the policy before it replaces an earlier one. `trust_code` is as for :func:`srl.load`.
@@ -72,7 +73,9 @@ def export(
         inputs, outputs = _write(saved, temporary, metadata)
         checked = importlib.util.find_spec("onnxruntime") is not None
         if checked:
-            _compare(temporary, saved, load(source, policy=saved.name, trust_code=trust_code).policy)
+            simulations = 0 if saved.algorithm.searches() else None  # the file has no search
+            own = load(source, policy=saved.name, simulations=simulations, trust_code=trust_code)
+            _compare(temporary, saved, own.policy)
     return Export(path, saved.name, tuple(inputs), tuple(outputs), checked)
 
 

@@ -65,6 +65,7 @@ def league(
     greedy: bool = False,
     seed: int = 0,
     max_steps: int = LONGEST_EPISODE,
+    simulations: int | None = None,
     trust_code: TrustCode = False,
 ) -> League:
     """Play games between all pairs of a run's kept versions and other players.
@@ -74,19 +75,19 @@ def league(
 
     Versions sample their actions, as in training; with `greedy`, they take the most likely ones. In a deterministic
     game, two greedy players repeat the same game for each seating. A game that does not end within `max_steps` moves
-    counts as drawn. `trust_code` is as for :func:`srl.load`.
+    counts as drawn. `simulations` and `trust_code` are as for :func:`srl.load`.
     """
     if games < 1 or versions < 1:
         raise ValueError(f"games and versions must be at least 1, found {games} and {versions}")
     run = run_directory.find(path, ROOT)
     config = run.load_config(trust_code)
-    environment: LanesConfig = config["lanes"]
+    environment: LanesConfig = config["lanes"].with_separate_seats()
     if len(config["policies"]) != 1:
         raise ValueError(
             f"{run.name} has the policies {', '.join(config['policies'])}; a league rates versions of a single policy. "
             f"`srl eval {run.name}` lets these play against each other and prints the return of each"
         )
-    players = _players(run, versions, against, seed, _mask_key(environment), trust_code)
+    players = _players(run, versions, against, seed, _mask_key(environment), simulations, trust_code)
     names = list(players)
     points = np.full((len(names), len(names)), np.nan)
     results: list[tuple[str, str, float]] = []
@@ -114,6 +115,7 @@ def _players(
     against: Sequence[str],
     seed: int,
     mask_key: str,
+    simulations: int | None,
     trust_code: TrustCode,
 ) -> dict[str, Policy]:
     kept = checkpoints.checkpoints(run.checkpoints)
@@ -123,7 +125,8 @@ def _players(
     players: dict[str, Policy] = {}
     trained: Any = None
     for number in chosen:
-        trained = load(run.path, checkpoint=kept[number], seed=seed, trust_code=trust_code)
+        checkpoint = kept[number]
+        trained = load(run.path, checkpoint=checkpoint, seed=seed, simulations=simulations, trust_code=trust_code)
         players[f"{checkpoints.step_of(kept[number]):,}"] = trained.policy
     functions = [name.rpartition(":")[2] for name in against]
     for name, function in zip(against, functions, strict=True):

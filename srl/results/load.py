@@ -14,10 +14,20 @@ from srl.api.policy import Policy
 from srl.api.spaces import Dict, Space, array_spec
 from srl.base.config import TrustCode, to_data
 from srl.base.seeding import derive
-from srl.base.tree import Tree, lane_of, leaves, map_tree
-from srl.environments.conversion import action_decoder, batch_axes, observation_encoder
+from srl.base.tree import Array, Tree, TreeSpec, lane_of, leaves, map_tree
+from srl.environments.conversion import (
+    OBSERVATION,
+    PREVIOUS_ACTION,
+    PREVIOUS_REWARD,
+    action_decoder,
+    batch_axes,
+    observation_encoder,
+    previous_action,
+)
 from srl.storage import ROOT, checkpoints, run_directory
 from srl.storage.saved_policies import choose_checkpoint, find_checkpoint, read_policy
+
+PREVIOUS = {PREVIOUS_ACTION, PREVIOUS_REWARD}
 
 
 class TrainedPolicy:
@@ -40,18 +50,20 @@ class TrainedPolicy:
 
         self._encode, self._decode = observation_encoder(observation), action_decoder(action)
         self._state: Tree | None = None
+        self._last: Tree | None = None  # last actions [B, ...], if observations contain them
         self._mask_key = mask_key
         known = observation.items if isinstance(observation, Dict) else {}
         self._unseen = {key: array_spec(known[key]) for key in unseen if key in known}
+        self._previous = {key: array_spec(known[key]) for key in PREVIOUS if known.keys() >= PREVIOUS}
 
     def __repr__(self) -> str:
         return f"<TrainedPolicy of step {self.metadata['steps']:,}: {self.observation} -> {self.action}>"
 
     def reset(self) -> None:
-        """Start an episode: clear the memory of a recurrent policy."""
-        self._state = None
+        """Start an episode: clear the memory of a recurrent policy, and forget the last action."""
+        self._state = self._last = None
 
-    def act(self, observation: Any, *, greedy: bool = True, first: Any = False) -> Any:
+    def act(self, observation: Any, *, greedy: bool = True, first: Any = False, reward: Any = 0.0) -> Any:
         """Return the action for one observation, or an array of actions for a batch.
 
         Observations and actions have the shapes, bounds and start values of the environment's spaces. Keys that only
@@ -60,9 +72,14 @@ class TrainedPolicy:
 
         A recurrent policy remembers the observations since `reset`. In a batch, `first` [B] marks the lanes whose
         episode begins now.
+
+        A policy that was trained with `previous_step` also sees its last action, which this object remembers since
+        `reset`, and the `reward` of it, a number or [B].
         """
+        if self._previous and not (isinstance(observation, Mapping) and PREVIOUS & observation.keys()):
+            observation = self._with_previous(observation, first, reward)
         if self._unseen and isinstance(observation, Mapping):
-            observation = {**self._unseen_like(observation), **observation}
+            observation = {**self._zeros_like(observation, self._unseen), **observation}
         self._check_parts(observation)
         axes = batch_axes(self.observation, observation)
         tree = self._encode(observation, *axes)
@@ -76,6 +93,7 @@ class TrainedPolicy:
             )
         decision = self.policy.act(tree, self._state, begins, greedy=greedy)
         self._state = decision.get("state")
+        self._last = previous_action(self.action, decision["action"]) if self._previous else None
         action = self._decode(decision["action"])
         return action if axes else lane_of(action, 0)
 
@@ -94,13 +112,32 @@ class TrainedPolicy:
             text += f'. The environment reports the action mask: act({{{others}, "{key}": info["{key}"]}})'
         raise ValueError(text)
 
-    def _unseen_like(self, observation: Mapping[str, Any]) -> dict[str, Tree]:
-        """Return zeros for the keys that only the critic reads, with as many rows as the other keys have."""
+    def _with_previous(self, observation: Any, first: Any, reward: Any) -> dict[str, Any]:
+        """Return an observation with the previous action and reward, which are zeros where an episode begins."""
+        others = [key for key in self.observation.items if key not in PREVIOUS]  # type: ignore[union-attr]
+        whole = others == [OBSERVATION] and not (isinstance(observation, Mapping) and OBSERVATION in observation)
+        parts: dict[str, Any] = {OBSERVATION: observation} if whole else dict(observation)
+        zeros: Any = self._zeros_like(parts, self._previous)
+        if self._last is None:
+            return {**parts, **zeros}
+        rows = np.shape(zeros[PREVIOUS_REWARD])
+        begins = np.broadcast_to(np.asarray(first, bool), rows)
+        last: Any = self._last if rows else lane_of(self._last, 0)
+
+        def chosen(zero: Array, value: Array) -> Array:
+            return np.where(begins.reshape((*rows, *(1,) * (zero.ndim - len(rows)))), zero, value)
+
+        return {**parts, **map_tree(chosen, zeros, {PREVIOUS_ACTION: last, PREVIOUS_REWARD: np.float32(reward)})}
+
+    def _zeros_like(self, observation: Mapping[str, Any], specs: Mapping[str, TreeSpec]) -> dict[str, Tree]:
+        """Return zeros for keys that are not given, with as many rows as the other keys have."""
         seen = self.observation.items if isinstance(self.observation, Dict) else {}
-        key = next(key for key in seen if key in observation and key not in self._unseen)
+        key = next((key for key in seen if key in observation and key not in specs), None)
+        if key is None:
+            return {}  # `_check_parts` says what is missing
         (_, leaf), (_, array) = next(leaves(array_spec(seen[key]))), next(leaves(observation[key]))
         rows = np.shape(array)[: np.ndim(array) - len(leaf.shape)]
-        return {key: map_tree(lambda spec: spec.empty(*rows), spec) for key, spec in self._unseen.items()}
+        return {key: map_tree(lambda spec: spec.empty(*rows), spec) for key, spec in specs.items()}
 
 
 def load(
@@ -109,6 +146,7 @@ def load(
     policy: str = "",
     checkpoint: str | int | Path = "latest",
     seed: int = 0,
+    simulations: int | None = None,
     trust_code: TrustCode = False,
 ) -> TrainedPolicy:
     """Load a policy from a run (its path, name, unique prefix of its name, or `latest`) or from a single checkpoint
@@ -117,12 +155,16 @@ def load(
     `policy` is the name of the policy, needed if there are several. `checkpoint` is `latest`, `best`, the number of
     steps of a kept checkpoint, or a path.
 
+    `simulations` is the number of simulations per decision of a policy that searches, by default that of its training;
+    with 0, its network decides without a search.
+
     A file of a run may name an algorithm or network of yours. It is loaded from a run that you started; from any other
     run, only with ``trust_code=True`` or if it is in `trust_code`, a list of your functions and classes. Otherwise this
     function raises ValueError with the names.
     """
     saved = read_policy(find_checkpoint(path, checkpoint), policy, trust_code=trust_code)
-    built = saved.algorithm.build_policy(saved.observation, saved.action, derive(seed, "load", saved.name))
+    algorithm = saved.algorithm if simulations is None else saved.algorithm.with_simulations(simulations)
+    built = algorithm.build_policy(saved.observation, saved.action, derive(seed, "load", saved.name))
     built.load(saved.parameters, int(saved.metadata["version"]))
     unseen, mask_key = saved.algorithm.global_observation_keys(), saved.algorithm.action_mask_key()
     return TrainedPolicy(built, saved.observation, saved.action, saved.metadata, unseen, mask_key)
@@ -146,6 +188,7 @@ def load_run(
     trust_code: TrustCode = False,
     env: str | Callable[..., Any] = "",
     env_args: Mapping[str, Any] | None = None,
+    simulations: int | None = None,
 ) -> LoadedRun:
     """Load all policies of a run to play in its environment, in that environment with other options (`env_args`), or
     in another one (`env`).
@@ -159,7 +202,7 @@ def load_run(
     run = run_directory.find(path, ROOT)
     config, source = run.load_config(trust_code), choose_checkpoint(run, checkpoint)
     policies = {
-        name: load(run.path, policy=name, checkpoint=source, seed=seed, trust_code=trust_code)
+        name: load(run.path, policy=name, checkpoint=source, seed=seed, simulations=simulations, trust_code=trust_code)
         for name in config["policies"]
     }
     for name, trained in policies.items():
@@ -180,7 +223,10 @@ def load_run(
 def _own_environment(config: Mapping[str, Any]) -> str:
     """Return the name from which the run's environment was made. A function is saved by the name that any process
     finds; other adapters are chosen by the name that the user gave."""
-    title, named = str(config["environment"]), str(getattr(config["lanes"], "name", ""))
+    lanes = config["lanes"]
+    while hasattr(lanes, "inner"):  # previous steps, team rewards
+        lanes = lanes.inner
+    title, named = str(config["environment"]), str(getattr(lanes, "name", ""))
     return named if ":" in named and not title.startswith("pettingzoo:") else title
 
 
@@ -188,7 +234,7 @@ def _other_environment(
     config: Mapping[str, Any], env: str | Callable[..., Any], env_args: Mapping[str, Any]
 ) -> LanesConfig:
     """Return another environment, or the run's own with other options, prepared as the run's options require."""
-    from srl.experiments.graph.preparation import completed, environment_for
+    from srl.experiments.graph.preparation import completed, completed_spec, environment_for
     from srl.experiments.options.roles import role_patterns
     from srl.experiments.session.compatibility import check_spaces
     from srl.workers.role import assign_teams
@@ -199,8 +245,9 @@ def _other_environment(
     lanes = environment.build(1)
     lanes.close()
     patterns = role_patterns(lanes.spec, options.agents.roles)
-    for policy, teams in zip(patterns.values(), assign_teams(lanes.spec, tuple(patterns)), strict=True):
-        for team in (lanes.spec.teams[index] for index in teams):
+    spec = completed_spec(lanes.spec, options)
+    for policy, teams in zip(patterns.values(), assign_teams(spec, tuple(patterns)), strict=True):
+        for team in (spec.teams[index] for index in teams):
             spaces = {"observation": to_data(team.observation), "action": to_data(team.action)}
             check_spaces(policy, config["policies"][policy], spaces)
     return completed(environment, lanes.spec, options)

@@ -14,6 +14,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from srl.api.lanes import Lanes
 from srl.base.config import TrustCode
 from srl.base.files import replacing
@@ -73,7 +75,7 @@ def record(
             player = EpisodePlayer(lanes, loaded.policies, role_patterns(lanes.spec, loaded.roles), greedy)
             frames = _frames(player, lanes, seed, episodes, max_frames)
             first = next(frames)  # rendering errors are raised here, before a file is touched
-            count = _write(path, first, frames, fps)
+            count = write_video(path, first, frames, fps)
         finally:
             lanes.close()
     returns = [value for played in player.results().values() for value in played.returns]
@@ -123,16 +125,23 @@ def _check_format(path: Path) -> None:
         )
 
 
-def _write(path: Path, first: Array, rest: Iterator[Array], fps: int) -> int:
+def write_video(path: Path, first: Array, rest: Iterator[Array], fps: int) -> int:
+    """Write frames [height, width, 3] and return their number."""
     import imageio
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Video players require even side lengths; the encoder crops or pads by at most one pixel instead of scaling.
-    options: dict[str, Any] = {"macro_block_size": 2} if path.suffix.lower() == ".mp4" else {"loop": 0}
-    speed = {"fps": fps} if path.suffix.lower() == ".mp4" else {"duration": 1000 / fps}
+    video = path.suffix.lower() == ".mp4"
+    options: dict[str, Any] = {"macro_block_size": 2} if video else {"loop": 0}
+    speed = {"fps": fps} if video else {"duration": 1000 / fps}
     count = 0
     with replacing(path) as temporary, imageio.get_writer(str(temporary), **speed, **options) as writer:
         for frame in chain((first,), rest):
-            writer.append_data(frame)
+            writer.append_data(_even(frame) if video else frame)
             count += 1
     return count
+
+
+def _even(frame: Array) -> Array:
+    """Repeat the last row and column of a frame if necessary: video players require even side lengths."""
+    height, width = frame.shape[:2]
+    return np.pad(frame, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")

@@ -18,8 +18,7 @@ from srl.api.control import Failure, Instruction, Names, Ready, Register, Stop, 
 from srl.api.experiment import Resources
 from srl.api.parameters import ParameterStore
 from srl.api.scheduler import Died, Event, Scheduler, WorkerMessage
-from srl.api.worker import InstructedWorker, ResumableWorker, RunBroken, Worker, WorkerConfig, WorkerId
-from srl.base.errors import traceback_of
+from srl.api.worker import InstructedWorker, ResumableWorker, RunBroken, Worker, WorkerConfig, WorkerId, checked
 from srl.base.meter import Meter, Phase
 from srl.base.state import NotResumable, State, part, under
 from srl.base.tree import Array
@@ -27,7 +26,7 @@ from srl.names.table import NameView
 from srl.schedulers.local.run_memory import RunMemory
 from srl.transports.inproc import InprocTransport
 from srl.workers.context import WorkerContext
-from srl.workers.process import limit_threads
+from srl.workers.process import failure_text, limit_threads
 
 T = TypeVar("T")
 POLL_SECONDS = 0.01
@@ -81,7 +80,7 @@ class InlineScheduler(Scheduler):
             worker = config.build(context)
         except Exception as error:
             print(traceback.format_exc())
-            send(Failure(str(error), fatal=True))
+            send(Failure(failure_text(error, fatal=True) or repr(error), fatal=True))
             context.wait_set.close()
             return
         self._entries[worker_id] = _Entry(worker, context, names)
@@ -160,7 +159,7 @@ class InlineScheduler(Scheduler):
 
     def _poll_one(self, worker_id: WorkerId, entry: _Entry) -> None:
         entry.context.meter.enter(Phase.OTHER)
-        result = self._attempt(worker_id, entry.worker.poll)
+        result = self._attempt(worker_id, lambda: checked(entry.worker, entry.worker.poll()))
         if result is not None:
             entry.context.meter.enter(Phase.WAITING)
             entry.finished = (
@@ -173,8 +172,7 @@ class InlineScheduler(Scheduler):
             return call()
         except Exception as error:
             fatal = isinstance(error, RunBroken)
-            text = str(error) if fatal else traceback_of(error)
-            self._receive(worker_id, Failure(text, fatal))
+            self._receive(worker_id, Failure(failure_text(error, fatal), fatal))
             self._end(worker_id, str(error), clean=False)
             return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,16 +14,17 @@ from srl.base.config import is_config
 from srl.base.errors import nearest
 from srl.base.statistics import t_quantile
 from srl.base.tree import Array
-from srl.storage.metric_rows import UPDATE, all_rows, current_rows
+from srl.storage.metric_rows import UPDATE
+from srl.storage.metric_table import MetricTable
 from srl.storage.run_directory import RunDirectory
 
 SHORT = {"eval": "eval/return", "fps": "train_fps"}
 """Short name -> full name of a metric."""
 WINDOW = 100
 """Number of episodes over which the curve of a return, a length or another statistic of episodes is the mean."""
-NOT_METRICS = {"step", "time", "kind", "policy", "elapsed", "facts"}
+NOT_METRICS = {"step", "time", "elapsed"}
 POINTS = 200
-IGNORED = ("seed", "sinks", "checkpoint_seconds", "hang_timeout", "until_return", "until")
+IGNORED = ("seed", "sinks", "checkpoint_seconds", "hang_timeout", "until_return", "until", "metrics_port")
 """Options in which the runs of one group may differ."""
 
 
@@ -80,7 +82,7 @@ class Group:
         for run in self.runs:
             config = run.read_raw_config()
             seeds = [value for name, value in flattened(config.get("options", {})).items() if _last(name) == "seed"]
-            key = json.dumps([flat_options(config), seeds or run.name])  # other programs may not name a seed
+            key = json.dumps([group_options(config), seeds or run.name])  # other programs may not name a seed
             found.setdefault(key, []).append(run)
         return list(found.values())
 
@@ -96,62 +98,67 @@ def repeated_seeds(groups: Sequence[Group]) -> list[str]:
 
 
 def read_curve(run: RunDirectory, metric: str) -> Curve:
-    """Return the curve of a run's metric. Raises ValueError with the nearest name for an unknown metric.
+    """Return the curve of a run's metric, as :func:`curve_of`."""
+    return curve_of(_metrics(run), _system(run), metric, str(run.path))
+
+
+def curve_of(metrics: MetricTable, system: MetricTable, metric: str, path: str) -> Curve:
+    """Return the curve of a metric. Raises ValueError with the nearest name for an unknown metric.
 
     Statistics of episodes (`return`, `length` and those that the environment reports) are means over the last WINDOW
-    episodes. metrics.jsonl has their means over the episodes of each update. Metrics of system.jsonl, such as
-    `train_fps`, have curves too.
+    episodes. metrics.jsonl has their means over the episodes of each update. Evaluations and the rows of callbacks have
+    their own values. Metrics of system.jsonl, such as `train_fps`, have curves too.
     """
     name = SHORT.get(metric, metric)
-    rows = _rows(run)
-    found = [row for row in rows if row.get(name) is not None]
-    known = {key for row in rows for key in row} - NOT_METRICS
-    if not found:
-        system = all_rows(run.system) if run.system.exists() else []
-        found = [row for row in system if row.get(name) is not None]
-        known |= {key for row in system for key in row} - NOT_METRICS
-    if not found:
-        raise ValueError(f"{run.path} has no metric {metric!r}{nearest(metric, sorted({*SHORT, *known}))}")
-    values = [float(row[name]) for row in found]
-    if name.rpartition("/")[2] in {"return", "length", *(fact for row in found for fact in row.get("facts", ()))}:
-        values = window_means(found, name)
-    by_step = {int(row["step"]): (float(row.get("elapsed", 0.0)), v) for row, v in zip(found, values, strict=True)}
-    steps = sorted(by_step)
-    seconds, kept = np.array([by_step[step] for step in steps], np.float64).T
-    x = np.array(steps, np.float64)
-    end = max(float(row["step"]) for row in rows), max(float(row.get("elapsed", 0.0)) for row in rows)
-    return Curve(x, np.maximum.accumulate(seconds), _num_episodes(rows, x, name), kept, end)
+    table = next((one for one in (metrics, system) if is_metric(one, name)), None)
+    if table is None:
+        known = {key for one in (metrics, system) for key in one.names if is_metric(one, key)}
+        raise ValueError(f"{path} has no metric {metric!r}{nearest(metric, sorted({*SHORT, *known}))}")
+    rows, values = table.column(name)
+    is_update = metrics.at("kind", rows, UPDATE) == UPDATE
+    if table is metrics and _last(name, "/") in {"return", "length", *metrics.facts} and is_update.all():
+        counts = metrics.at(f"{name[: len(name) - len(_last(name, '/'))]}episodes", rows, WINDOW)
+        values = np.array(window_means(values.tolist(), counts.tolist()))
+    steps, newest = np.unique(table.at("step", rows)[::-1], return_index=True)  # the last row of each step
+    kept = len(rows) - 1 - newest
+    seconds = np.maximum.accumulate(table.at("elapsed", rows, 0.0)[kept])
+    _, all_steps = metrics.column("step")
+    end = float(all_steps.max(initial=0.0)), float(metrics.column("elapsed")[1].max(initial=0.0))
+    return Curve(steps, seconds, _num_episodes(metrics, steps, name), values[kept], end)
 
 
-def _num_episodes(rows: Sequence[Mapping[str, Any]], steps: Array, name: str) -> Array:
+def is_metric(table: MetricTable, name: str) -> bool:
+    """Return whether a table has numbers of this name."""
+    return name in table.names and name not in NOT_METRICS and not table.is_text(name)
+
+
+def _num_episodes(metrics: MetricTable, steps: Array, name: str) -> Array:
     """Return how many episodes had ended at these steps: those of the metric's policy, or of all."""
+    rows, at = metrics.column("step")
+    is_update = metrics.at("kind", rows, UPDATE) == UPDATE
+    rows, at = rows[is_update], at[is_update]
+    counts = {key: metrics.at(key, rows, 0.0) for key in metrics.names if _last(key, "/") == "episodes"}
     own = f"{name.partition('/')[0]}/episodes"
-    updates = [row for row in rows if row.get("kind", UPDATE) == UPDATE]
-    keys = {key for row in updates for key in row if _last(key, "/") == "episodes"}
-    keys = keys & {own} or keys
-    counts = [sum(row.get(key, 0) for key in keys) for row in updates]
-    at = np.array([float(row["step"]) for row in updates])
-    return np.interp(steps, at, np.cumsum(counts, dtype=np.float64)) if updates else np.zeros(len(steps))
+    used = [counts[own]] if own in counts and counts[own].any() else list(counts.values())
+    total = np.cumsum(np.sum(used, axis=0)) if used else np.zeros(len(rows))
+    return np.interp(steps, at, total) if len(rows) else np.zeros(len(steps))
 
 
 def _last(name: str, separator: str = ".") -> str:
     return name.rpartition(separator)[2]
 
 
-def window_means(rows: Sequence[Mapping[str, Any]], name: str) -> list[float]:
-    """Return, for each row, the mean over the rows up to it that hold the last WINDOW episodes. Rows that do not count
-    their episodes have their own values."""
-    prefix = name[: len(name) - len(name.rpartition("/")[2])]
-    means = [float(row[name]) for row in rows]
-    counts = [int(row.get(f"{prefix}episodes", WINDOW)) for row in rows]
+def window_means(means: Sequence[float] | Array, counts: Sequence[float] | Array) -> list[float]:
+    """Return, for each row, the mean over the rows up to it that hold the last WINDOW episodes. A row has the mean over
+    its number of episodes (`counts`)."""
     found: list[float] = []
-    first, total, number = 0, 0.0, 0
+    first, total, number = 0, 0.0, 0.0
     for mean, count in zip(means, counts, strict=True):
         total, number = total + mean * count, number + count
         while number - counts[first] >= WINDOW:
             total, number = total - means[first] * counts[first], number - counts[first]
             first += 1
-        found.append(total / number if number else mean)
+        found.append(float(total / number) if number else float(mean))
     return found
 
 
@@ -160,15 +167,24 @@ def policy_metrics(run: RunDirectory, metric: str) -> dict[str, str]:
     single policy, or if the metric is not recorded per policy."""
     name = SHORT.get(metric, metric)
     policies = run.read_raw_config().get("policies", {})
-    recorded = {key for row in _rows(run) for key in row} if len(policies) > 1 else set()
+    recorded = set(_metrics(run).names) if len(policies) > 1 else set()
     return {policy: f"{policy}/{name}" for policy in policies if f"{policy}/{name}" in recorded}
 
 
-def _rows(run: RunDirectory) -> list[dict[str, Any]]:
+def _metrics(run: RunDirectory) -> MetricTable:
+    table = MetricTable(run.metrics)
     try:
-        return current_rows(run.metrics)
+        table.read()
     except FileNotFoundError:
         raise ValueError(f"{run.path} has no metrics yet") from None
+    return table
+
+
+def _system(run: RunDirectory) -> MetricTable:
+    table = MetricTable(run.system)
+    with contextlib.suppress(FileNotFoundError):
+        table.read()
+    return table
 
 
 def average(seeds: Sequence[Sequence[Curve]], axis: str) -> Band:
@@ -206,7 +222,7 @@ def group_runs(runs: Sequence[tuple[str, RunDirectory]]) -> list[Group]:
     keyed: dict[tuple[str, str], list[RunDirectory]] = {}
     options_of: dict[tuple[str, str], dict[str, Any]] = {}
     for label, run in runs:
-        options = flat_options(run.read_raw_config())
+        options = group_options(run.read_raw_config())
         key = (label, "" if label else json.dumps(options, sort_keys=True))
         if run not in keyed.setdefault(key, []):
             keyed[key].append(run)
@@ -231,10 +247,13 @@ def _environment(run: RunDirectory) -> str:
 
 
 def flat_options(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the environment and all options of a run except IGNORED, by dotted name."""
-    options = flattened(config.get("options", {}))
-    kept = {name: value for name, value in options.items() if _last(name) not in IGNORED}
-    return {"environment": config.get("environment", ""), **kept}
+    """Return the environment and all options of a run, by dotted name."""
+    return {"environment": config.get("environment", ""), **flattened(config.get("options", {}))}
+
+
+def group_options(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that the runs of one group have in common: all except IGNORED."""
+    return {name: value for name, value in flat_options(config).items() if _last(name) not in IGNORED}
 
 
 def flattened(data: Any, path: str = "") -> dict[str, Any]:

@@ -47,6 +47,7 @@ class EpisodeFile:
     def __init__(self, path: Path, losses: Losses | None = None) -> None:
         self._file = BoundedFile(path, losses)
         self._columns = Columns(list(FIXED))
+        self._empty_row = _empty(self._columns.dtype)
         self._changed = False
         self._key = b""  # checksum of the last description
 
@@ -61,8 +62,9 @@ class EpisodeFile:
         self, policy: str, update: int, step: int, episodes: Mapping[str, Episodes], hosts: Mapping[str, str]
     ) -> None:
         """Write the episodes of one update, by actor."""
-        parts = [self._rows(policy, update, step, (a, hosts.get(a, "")), found) for a, found in episodes.items()]
-        if any(map(len, parts)):
+        found = {(actor, hosts.get(actor, "")): one for actor, one in episodes.items() if one.count}
+        parts = [self._rows(policy, update, step, worker, one) for worker, one in found.items()]
+        if parts:
             self._append(b"".join(self._widened(part).tobytes() for part in parts))
 
     def _rows(self, policy: str, update: int, step: int, worker: tuple[str, str], episodes: Episodes) -> Array:
@@ -75,7 +77,8 @@ class EpisodeFile:
             columns.policies += [policy] if policy not in columns.policies else []
             columns.workers += [worker] if worker not in columns.workers else []
             self._changed = True
-        rows = _empty(columns.dtype, episodes.count)
+            self._empty_row = _empty(columns.dtype)
+        rows = self._empty_row.repeat(episodes.count)
         rows["step"], rows["update"] = step, update
         rows["policy"], rows["worker"] = columns.policies.index(policy), columns.workers.index(worker)
         for name, values in arrays.items():
@@ -84,9 +87,9 @@ class EpisodeFile:
 
     def _widened(self, rows: Array) -> Array:
         """Return rows with the columns that other actors' episodes added."""
-        if rows.dtype == self._columns.dtype:
+        if rows.dtype == self._empty_row.dtype:
             return rows
-        wide = _empty(self._columns.dtype, len(rows))
+        wide = self._empty_row.repeat(len(rows))
         for name in rows.dtype.names or ():
             wide[name] = rows[name]
         return wide
@@ -109,9 +112,9 @@ class EpisodeFile:
         self._file.close()
 
 
-def _empty(dtype: np.dtype[Any], count: int) -> Array:
-    """Return rows without values: NaN, or -1 for numbers that are never negative."""
-    rows = np.zeros(count, dtype)
+def _empty(dtype: np.dtype[Any]) -> Array:
+    """Return a row without values: NaN, or -1 for numbers that are never negative."""
+    rows = np.zeros(1, dtype)
     for name in dtype.names or ():
         if dtype[name].kind == "f":
             rows[name] = np.nan

@@ -9,15 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from srl.base.files import BoundedFile, Losses
-from srl.base.tree import Array
 
 TAIL_BYTES = 1 << 20  # number of bytes read from the end of a file to find its last updates
-UPDATE = "update"
-CLOCK_SECONDS = 2.0
-"""Difference between clocks of hosts that is not taken for a resumed run, whose seconds begin at zero again."""
+UPDATE, EVENT = "update", "event"
 
 
 class RowFile:
@@ -83,58 +79,9 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
     return row if isinstance(row, dict) and "step" in row else None
 
 
-def all_rows(path: Path) -> list[dict[str, Any]]:
-    """Return all rows of a file. Raises FileNotFoundError."""
-    with path.open("rb") as file:
-        return [row for line in file if (row := _parsed(line)) is not None]
-
-
-def current_rows(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of metrics.jsonl that count. Raises FileNotFoundError.
-
-    A killed run resumes from its last checkpoint and repeats the updates after it. Only the repetition counts. So does
-    the time: `elapsed` continues where the run was resumed.
-    """
-    rows: list[dict[str, Any]] = []
-    last: dict[str, int] = {}
-    before = newest = 0.0
-    for row in all_rows(path):
-        if row.get("kind") == UPDATE:
-            policy, number = str(row.get("policy", "")), number_of(row)
-            if number <= last.get(policy, 0):
-                rows = [one for one in rows if not _is_repeated(one, policy, number, row["step"])]
-            last[policy] = number
-        elapsed = row.get("elapsed")
-        if elapsed is not None:
-            if row.get("kind") == UPDATE:
-                before += newest if elapsed < newest - CLOCK_SECONDS else 0.0
-                newest = elapsed
-            row["elapsed"] = before + elapsed
-        rows.append(row)
-    return rows
-
-
-def metric_columns(path: Path) -> dict[str, Array]:
-    """Return the rows that count as arrays of equal length, with NaN where a row lacks a number. Raises
-    FileNotFoundError."""
-    rows = current_rows(path)
-    found: dict[str, Array] = {}
-    for name in dict.fromkeys(name for row in rows for name in row if name != "facts"):
-        values = [row.get(name) for row in rows]
-        is_text = any(isinstance(value, str) for value in values)
-        found[name] = np.array([("" if is_text else np.nan) if value is None else value for value in values])
-    return found
-
-
 def number_of(row: Mapping[str, Any]) -> int:
     """Return the number of a row's update."""
     return int(row["update"] if "update" in row else row[f"{row['policy']}/update"])
-
-
-def _is_repeated(row: Mapping[str, Any], policy: str, number: int, step: int) -> bool:
-    if row.get("kind") == UPDATE:
-        return bool(row.get("policy", "") == policy and number_of(row) >= number)
-    return bool(row["step"] >= step)
 
 
 def last_updates(path: Path) -> dict[str, int]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from srl.storage.curves import window_means
+from srl.storage.curves import WINDOW, window_means
 from srl.storage.run_directory import RunDirectory, all_runs
 from srl.storage.run_ownership import is_owned
 
@@ -92,7 +92,9 @@ def _changed(path: Path) -> float:
 
 def _recent(rows: list[dict[str, Any]], name: str) -> float:
     """Return a mean over the last episodes."""
-    return window_means([row for row in rows if row.get(name) is not None], name)[-1]
+    found = [row for row in rows if row.get(name) is not None]
+    episodes = f"{name.removesuffix(RETURN)}episodes"
+    return window_means([row[name] for row in found], [row.get(episodes, WINDOW) for row in found])[-1]
 
 
 def _last_rows(path: Path) -> list[dict[str, Any]]:

@@ -21,6 +21,7 @@ from srl.storage.run_directory import RunDirectory
 
 EXTRAS = {"wandb": "wandb", "mlflow": "mlflow"}  # name of a sink -> package that it needs
 NAMES = ("tensorboard", *EXTRAS)
+BATCH = 100  # largest number of parameters in a request to MLflow
 HINTS = {
     "wandb": "`wandb login`, or WANDB_MODE=offline to store metrics in the run's directory",
     "mlflow": "set MLFLOW_TRACKING_URI to the address of a server",
@@ -126,15 +127,17 @@ class MlflowSink:
         _save_id(run, "mlflow", self._id)
 
     def _create(self, run: RunDirectory, config: Mapping[str, Any]) -> str:
+        from mlflow.entities import Param
+
         title = os.environ.get("MLFLOW_EXPERIMENT_NAME", str(config["environment"]))
         found = self._client.get_experiment_by_name(title)
         experiment = found.experiment_id if found is not None else self._client.create_experiment(title)
         created = self._client.create_run(experiment, run_name=run.name)
-        for option, value in {
-            **flat_options(config),
-            **{f"system.{name}": value for name, value in run.read_machine().items()},
-        }.items():
-            self._client.log_param(created.info.run_id, option, json.dumps(value)[:500])
+        system = {f"system.{name}": value for name, value in run.read_machine().items()}
+        options = {**flat_options(config), **system}
+        parameters = [Param(name, json.dumps(value)[:500]) for name, value in options.items()]
+        for first in range(0, len(parameters), BATCH):
+            self._client.log_batch(created.info.run_id, params=parameters[first : first + BATCH])
         return str(created.info.run_id)
 
     def write(self, step: int, metrics: Mapping[str, float], wall: float) -> None:

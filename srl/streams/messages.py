@@ -152,4 +152,45 @@ class PriorityFeedback(Message, frozen=True):
     tag: int
 
 
-SampleMessage = Union[AttachSampler, Published, Fill, FillReply, Draw, DrawReply, PriorityFeedback]
+class AttachReanalyzer(Message, frozen=True):
+    """First message from a reanalyze worker to a replay worker."""
+
+    client: str
+    incarnation: int = 0
+
+
+class FetchRows(Message, frozen=True):
+    """Request for rows with old targets."""
+
+    tag: int
+    count: Annotated[int, msgspec.Meta(ge=1, le=MAX_DRAWN)]
+
+
+class RowsReply(Message, frozen=True):
+    """Rows with old targets: carries their observations, one array for each path; none if no targets are old."""
+
+    tag: int
+    paths: list[str]
+
+
+class NewTargets(Message, frozen=True):
+    """Carries new targets of fetched rows, one array for each name, made by this version."""
+
+    tag: int
+    version: int
+    names: list[str]
+
+
+SampleMessage = Union[
+    AttachSampler,
+    Published,
+    Fill,
+    FillReply,
+    Draw,
+    DrawReply,
+    PriorityFeedback,
+    AttachReanalyzer,
+    FetchRows,
+    RowsReply,
+    NewTargets,
+]

@@ -12,6 +12,7 @@ from srl.api.worker import Context
 from srl.base.tree import Array, ArraySpec
 from srl.streams.sample_client import Client
 from srl.streams.sample_relay import Relay
+from srl.streams.sample_rows import RowsClient
 from srl.streams.sample_server import Server
 
 OBSERVATION, NEXT_OBSERVATION, DECISION, WEIGHT = "observation", "next_observation", "decision", "weight"
@@ -48,6 +49,10 @@ class SampleStream:
 
     def server(self, context: Context) -> Server:
         return Server(self, context)
+
+    def rows(self, context: Context, count: int) -> RowsClient:
+        """Return the end of a reanalyze worker, which asks for up to `count` rows at a time."""
+        return RowsClient(self, context, count)
 
     def relay(self, context: Context, replay: SampleStream, change: BatchFunction) -> Relay:
         """Return the endpoints of a buffer worker: the server of this stream, and a client of the stream `replay`.

@@ -6,20 +6,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from srl.api.streams import DrawRequest, Feedback, FillRequest, Inserted
+import numpy as np
+
+from srl.api.streams import DrawRequest, Feedback, FillRequest, Inserted, NewTargetsOf, RowsRequest, SampleRequest
 from srl.api.transport import Channel, ChannelClosed, Message
 from srl.api.worker import Context
 from srl.base.state import NotResumable, State
 from srl.base.tree import Array
 from srl.base.wire import MAX_BYTES
 from srl.streams.messages import (
+    AttachReanalyzer,
     AttachSampler,
     Draw,
     DrawReply,
+    FetchRows,
     Fill,
     FillReply,
+    NewTargets,
     PriorityFeedback,
     Published,
+    RowsReply,
     SampleMessage,
 )
 
@@ -34,8 +40,9 @@ class _ClientLink:
     """A server's connection to one trainer."""
 
     channel: Channel
-    attached: AttachSampler | None = None
+    attached: AttachSampler | AttachReanalyzer | None = None
     shapes: dict[int, tuple[int, int]] = field(default_factory=dict)  # tag of a draw -> shape of its priorities
+    rows: dict[int, int] = field(default_factory=dict)  # tag of a request for rows -> how many it was given
 
 
 class Server:
@@ -56,11 +63,11 @@ class Server:
     def published(self) -> int:
         return self._published
 
-    def poll(self) -> list[FillRequest | DrawRequest | Feedback]:
+    def poll(self) -> list[SampleRequest]:
         while (channel := self._listener.accept()) is not None:
             self._context.wake_on(channel)
             self._links.append(_ClientLink(channel))
-        found: list[FillRequest | DrawRequest | Feedback] = []
+        found: list[SampleRequest] = []
         for link in list(self._links):
             try:
                 while (received := link.channel.receive()) is not None:
@@ -72,15 +79,15 @@ class Server:
                 self._lose(link)
         return found
 
-    def _handle(
-        self, link: _ClientLink, message: Any, arrays: list[Array]
-    ) -> FillRequest | DrawRequest | Feedback | None:
-        if isinstance(message, AttachSampler):
+    def _handle(self, link: _ClientLink, message: Any, arrays: list[Array]) -> SampleRequest | None:
+        if isinstance(message, AttachSampler | AttachReanalyzer):
             self._attach(link, message)
             return None
         client = link.attached
         if client is None:
             raise ChannelClosed(f"{link.channel.peer} sent a request before it said who it is")
+        if isinstance(client, AttachReanalyzer):
+            return self._handle_reanalyzer(link, client, message, arrays)
         if isinstance(message, Published):
             self._published = max(self._published, message.version)
         elif isinstance(message, Fill):
@@ -101,8 +108,30 @@ class Server:
             raise ChannelClosed(f"{client.client} sent a {type(message).__name__}, which trainers do not send")
         return None
 
-    def _attach(self, link: _ClientLink, message: AttachSampler) -> None:
-        if not 0 <= message.rank < message.size:
+    def _handle_reanalyzer(
+        self, link: _ClientLink, client: AttachReanalyzer, message: Any, arrays: list[Array]
+    ) -> SampleRequest | None:
+        if isinstance(message, FetchRows):
+            return RowsRequest(message.count, message.tag, link)
+        if not isinstance(message, NewTargets):
+            raise ChannelClosed(f"{client.client} sent a {type(message).__name__}, which reanalyze workers do not send")
+        count = link.rows.pop(message.tag, -1)
+        named = list(zip(message.names, arrays, strict=False))
+        fits = all(self._stream.fits(f"decision/{name}", array, (count,)) for name, array in named)
+        if not fits or len(arrays) != len(message.names) or not all(np.isfinite(array).all() for array in arrays):
+            raise ChannelClosed(f"{client.client} sent targets of rows that it was not given, or of another shape")
+        return NewTargetsOf(message.tag, link, message.version, dict(named))
+
+    def hand_out(self, request: RowsRequest, observation: Mapping[str, Array]) -> None:
+        assert isinstance(request.client, _ClientLink)
+        given = request.client.rows
+        given[request.tag] = len(next(iter(observation.values()), ()))
+        for tag in list(given)[:-NUM_REMEMBERED]:
+            del given[tag]
+        self._send(request.client, RowsReply(request.tag, list(observation)), tuple(observation.values()))
+
+    def _attach(self, link: _ClientLink, message: AttachSampler | AttachReanalyzer) -> None:
+        if isinstance(message, AttachSampler) and not 0 <= message.rank < message.size:
             raise ChannelClosed(f"{message.client} has rank {message.rank} of {message.size}")
         for other in list(self._links):
             if other.attached is not None and other.attached.client == message.client:

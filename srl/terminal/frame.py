@@ -19,7 +19,7 @@ PHASES = {
     "waiting": "bright_black",
 }
 STATES = {"running": "green", "finished": "bold green", "stopped": "yellow", "failed": "bold red"}
-LEFT = 32  # columns for the figures to the left of the curve
+LEFT = 34  # columns for the figures to the left of the curve
 SHOWN_FACTS = 3  # statistics of the environment in the view
 LABEL = 11
 MAX_LABEL = 22
@@ -123,7 +123,10 @@ def _returns(status: RunStatus) -> list[tuple[str, str, str]]:
     rows = [("return", figure(status.return_mean), "bold green" if status.return_mean is not None else "dim")]
     if (evaluation := status.evaluation) is not None:
         interval = f" ± {figure(evaluation.return_interval)}" if evaluation.return_interval is not None else ""
-        text = f"{figure(evaluation.return_mean)}{interval} @ {short(evaluation.step)}"
+        at = f"@ {short(evaluation.step)}"
+        text = f"{figure(evaluation.return_mean)}{interval} {at}"
+        if len(text) > LEFT - LABEL - 3:  # the step matters more than the interval
+            text = f"{figure(evaluation.return_mean)} {at}"
         rows.append(("eval", text, "bold cyan"))
     return rows
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from pathlib import Path
 
@@ -12,9 +13,12 @@ from srl.api.status import EPISODE_WINDOW, EvaluationStatus, RunStatus, describe
 from srl.base.errors import in_one_line
 from srl.base.files import describe_losses
 from srl.storage import checkpoints
+from srl.storage.curves import flat_options
+from srl.storage.run_directory import RunDirectory
 from srl.terminal.drawing import sparkline
 from srl.terminal.formatting import count, duration, figure, first_facts, has_return, plural, rate, relative_path
 
+ENV_ARGS = "run.env_args."
 LABEL = 14
 SHOWN_FACTS = 6  # statistics of the environment in the report; metrics.jsonl has all of them
 FILES = ("config.json", "metrics.jsonl", "episodes.bin", "tensorboard/", "checkpoints/", "logs/")
@@ -73,7 +77,7 @@ def _results(status: RunStatus) -> dict[str, str]:
             averaged = min(EPISODE_WINDOW, policy.episodes)
             rows[f"episodes {name}" if several else "episodes"] = f"{means}  (means of {averaged})"
         if policy.evaluation is not None:
-            rows[f"eval {name}" if several else "evaluation"] = _evaluation(policy.evaluation, policy.version)
+            rows[f"eval {name}" if several else "evaluation"] = _evaluation(policy.evaluation, policy.version, status)
     steps = count(status.steps)
     if not complete:
         steps += f" of {count(status.target_steps)}"
@@ -105,10 +109,15 @@ def _return(mean: float | None, curve: list[float], episodes: int) -> str:
     return f"{figure(mean)}  {sparkline(curve, 24)}  (mean of {averaged})"
 
 
-def _evaluation(evaluation: EvaluationStatus, last_version: int) -> str:
+def _evaluation(evaluation: EvaluationStatus, last_version: int, status: RunStatus) -> str:
     text = f"{figure(evaluation.return_mean)} at step {count(evaluation.step)}"
     if evaluation.count > 1:
         text += f", best {figure(evaluation.best_return)} at step {count(evaluation.best_step)}"
+    wanted = last_version // (status.settings.eval_versions or last_version + 1)
+    if 2 * evaluation.count < wanted:
+        text += (
+            f"; {evaluation.count} of {wanted} evaluations: --eval-share {status.settings.eval_share:g} allows no more"
+        )
     if evaluation.version < last_version:
         text += "; the final policy was not evaluated (`srl eval`)"
     if evaluation.truncated:
@@ -124,7 +133,7 @@ def _next_commands(status: RunStatus) -> dict[str, str]:
     if status.state == "failed" and any((path / "logs").glob("*.log")):
         commands["read the logs"] = f"srl logs {run}"
     if status.state == "failed" and status.lane_failures and ":" in status.environment:
-        commands["check env"] = f"srl check-env {shlex.quote(status.environment)}"
+        commands["check env"] = f"srl check-env {shlex.quote(status.environment)}{_environment_options(path)}"
     if status.updates and checkpoints.latest(path / "checkpoints") is not None:
         done = status.state == "finished" or status.steps >= status.target_steps
         target = status.target_steps if status.steps < 2 * status.target_steps else status.steps
@@ -135,6 +144,17 @@ def _next_commands(status: RunStatus) -> dict[str, str]:
     if has_return(status):
         commands["plot curves"] = f"srl plot {run}"
     return commands
+
+
+def _environment_options(path: Path) -> str:
+    """Return the options of a run's environment as flags."""
+    try:
+        run = flat_options(RunDirectory(path).read_raw_config())
+    except (OSError, ValueError):
+        return ""
+    options = {name.removeprefix(ENV_ARGS): value for name, value in run.items() if name.startswith(ENV_ARGS)}
+    words = [f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in options.items()]
+    return "".join(f" --env-arg {shlex.quote(word)}" for word in words)
 
 
 def _row(text: Text, label: str, value: str, style: str = "", width: int = LABEL) -> None:

@@ -7,8 +7,10 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 from rich.console import Console
 from rich.live import Live
 
@@ -20,6 +22,12 @@ from srl.terminal.notebook import in_notebook, status_html
 from srl.terminal.report import print_report
 
 logger = logging.getLogger(__name__)
+TEXT, JSON = "text", "json"
+LOGGED = (
+    "state", "steps", "target_steps", "updates", "episodes", "return_mean", "length_mean", "facts", "env_fps",
+    "train_fps", "lag_mean", "lag_max", "restarts", "lane_failures", "skipped_updates", "bottleneck", "advice",
+)  # fmt: skip
+"""Figures of a status in a JSON line."""
 
 
 class RunConsole(Console):
@@ -111,6 +119,32 @@ class LogView(View):
         self._console.print(f"{name}{line}", markup=False, highlight=False, soft_wrap=True)
 
 
+class JsonView(View):
+    """One JSON object per interval, event and end of a run, for programs that collect logs."""
+
+    def __init__(self, console: Console, interval: float = 5.0, clock: Clock | None = None) -> None:
+        super().__init__(console, interval, clock)
+        self._messages: list[str] = []
+
+    def _show_events(self, status: RunStatus) -> None:
+        for message in new_messages(self._messages, status.messages):
+            self._print("message", status, {"text": message})
+        self._messages = list(status.messages)
+
+    def _show(self, status: RunStatus) -> None:
+        self._print("status", status, {name: getattr(status, name) for name in LOGGED})
+
+    def show_end(self, status: RunStatus) -> None:
+        figures = {name: getattr(status, name) for name in LOGGED}
+        self._print("end", status, {"reason": status.reason, "path": status.path, **figures})
+
+    def _print(self, kind: str, status: RunStatus, content: dict[str, Any]) -> None:
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        row = {"time": now, "kind": kind, "run": status.run, "elapsed": round(status.elapsed, 3), **content}
+        line = msgspec.json.encode(row).decode()
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True, emoji=False)
+
+
 class NotebookView(View):
     """A cell output that `update` replaces in place."""
 
@@ -132,8 +166,10 @@ class NotebookView(View):
         self.update(status)
 
 
-def view_for(console: Console, name_runs: bool = False) -> View:
-    """Return a live view for a terminal or a notebook, a log view for anything else."""
+def view_for(console: Console, name_runs: bool = False, log_format: str = TEXT) -> View:
+    """Return a live view for a terminal or a notebook, a log view for anything else or if JSON is wanted."""
+    if log_format == JSON:
+        return JsonView(console)
     if in_notebook():
         return NotebookView()
     live = console.is_terminal and not console.is_dumb_terminal
@@ -173,13 +209,13 @@ def log_line(status: RunStatus) -> str:
 
 @contextmanager
 def watching(
-    console: Console | None = None, name_runs: bool = False
+    console: Console | None = None, name_runs: bool = False, log_format: str = TEXT
 ) -> Iterator[tuple[Callable[[RunStatus], None], Callable[[RunStatus], None]]]:
     """Show a run from its first status to its final report.
 
     Yields two functions: call the first with every status, the second with the last one, which is reported on exit."""
     console = console or RunConsole()
-    view = view_for(console, name_runs)
+    view = view_for(console, name_runs, log_format)
     last: list[RunStatus] = []
     try:
         yield view.update, last.append
@@ -187,6 +223,8 @@ def watching(
         view.close()
         if last and isinstance(view, NotebookView):
             view.show_last(last[0])
+        elif last and isinstance(view, JsonView):
+            view.show_end(last[0])
         elif last:
             print_report(console, last[0])
 

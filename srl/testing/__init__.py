@@ -10,6 +10,7 @@ _MODULES = {
     "check_algo": "srl.checks.algorithm",  # it trains, so it is in a higher layer; this module re-exports it
     "check_environment": "srl.testing.env_checks.environment",
     "check_lanes": "srl.testing.env_checks.lanes",
+    "perfect_play": "srl.testing.solved_games",
     "check_worker": "srl.testing.worker_checks",
 }
 

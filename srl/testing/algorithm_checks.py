@@ -174,13 +174,14 @@ class _Subject:
             if isinstance(flow.unit, Sequences):
                 unit = flow.unit
                 seen = self.observations(GRADIENT_STEPS, unit.rows + 1, LANES * unit.num_agents, seed=seed)
-                return record_sequences(policy, seen, rng, unit, state)
-            shape = GRADIENT_STEPS, LANES
-            before, after = self.observations(*shape, seed=seed), self.observations(*shape, seed=seed + 100)
-            batch = record_transitions(policy, before, after, rng, flow.unit.gamma**flow.unit.n_step)
+                batch: Any = record_sequences(policy, seen, rng, unit, state)
+            else:
+                shape = GRADIENT_STEPS, LANES
+                seen, after = self.observations(*shape, seed=seed), self.observations(*shape, seed=seed + 100)
+                batch = record_transitions(policy, seen, after, rng, flow.unit.gamma**flow.unit.n_step)
             if flow.keeps_new:
-                batch.new = map_tree(lambda array: array.reshape(-1, *array.shape[2:]), before)
-            return batch
+                batch.new = map_tree(lambda array: array.reshape(-1, *array.shape[batch.reward.ndim :]), seen)
+            return batch  # type: ignore[no-any-return]
         return record_trajectory(policy, self.observations(ROWS, LANES, seed=seed), rng, state)
 
 

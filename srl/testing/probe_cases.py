@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 MODULE = "srl.testing.probe_environments"
+SIMULATORS = "srl.testing.probe_simulators"
 EXPECTILE = "expectile"
 DISCOUNT = 0.9
 """Discount of the probes, small enough that an algorithm learns the values within seconds."""
@@ -40,15 +41,16 @@ class ProbeCase:
     finds: str
     """Mistake that makes an algorithm fail this probe."""
     probe: str
-    """Class or function in :mod:`srl.testing.probe_environments`."""
+    """Class or function in :mod:`srl.testing.probe_environments`, or in :mod:`srl.testing.probe_simulators`."""
     values: tuple[KnownValue, ...] = ()
     best: float | None = None
     """Return of an episode with the best actions."""
     at_most: float | None = None
     """Upper bound on the return of a correct algorithm, with a margin for chance."""
-    needs: Literal["nothing", "memory", "mask", "state", "goals", "game", "real", "data"] = "nothing"
+    needs: Literal["nothing", "memory", "mask", "state", "goals", "game", "real", "data", "simulator"] = "nothing"
     """Feature that the algorithm must have. `state`: a critic that sees more than the actor; only the critic gets the
-    observation. `goals`: hindsight. `real`: Box actions. `data`: it learns only from recorded data."""
+    observation. `goals`: hindsight. `real`: Box actions. `data`: it learns only from recorded data.
+    `simulator`: it searches with the rules of a game."""
     better_share: float = 0.5
     """Share of the better action in recorded data, for algorithms that learn from it."""
     discounted: bool = False
@@ -63,6 +65,8 @@ class ProbeCase:
 
     @property
     def environment(self) -> str:
+        if self.needs == "simulator":
+            return f"game:{SIMULATORS}:{self.probe}"
         return f"{'pettingzoo:' if self.needs == 'game' else ''}{MODULE}:{self.probe}"
 
 
@@ -179,6 +183,24 @@ CASES = (
         needs="game",
         discounted=True,
         gradient_steps=600,
+    ),
+    ProbeCase(
+        "planned",
+        "a search that does not look ahead, or rewards of the wrong step in targets",
+        "Planned",
+        (KnownValue("value at first", (-1.0,), (0.0, 1.0)), KnownValue("value then", (1.0,), (1.0,))),
+        best=1.0,
+        needs="simulator",
+        discounted=True,
+    ),
+    ProbeCase(
+        "replied",
+        "values of two players with the wrong sign",
+        "Replied",
+        (KnownValue("value of player 0", (-1.0,), (0.0, -1.0)), KnownValue("value of player 1", (1.0,), (1.0,))),
+        best=-1.0,
+        needs="simulator",
+        discounted=True,
     ),
 )
 

@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 
 from srl.base.tree import Array
-from srl.environments.adapters.masks import OBSERVATION
+from srl.environments.conversion import OBSERVATION
 
 if TYPE_CHECKING:
     from srl.testing.goal_environments import BitFlip
@@ -133,6 +133,19 @@ class Remembered(_Probe):
         self.t += 1
         last = self.t == self.length
         return self.result(float(last and (action == 1) == (self.cue > 0)), terminated=last)
+
+
+class Explored(_Probe):
+    """Action 0 or action 1 gives reward 1, the other one 0, for a whole episode. Only the rewards show which one it is:
+    a policy needs its memory and the previous action and reward to get more than half of the `length` rewards."""
+
+    def __init__(self, length: int = 8) -> None:
+        super().__init__()
+        self.length = length
+
+    def step(self, action: int) -> Step:
+        self.t += 1
+        return self.result(float((action == 1) == (self.cue > 0)), truncated=self.t == self.length)
 
 
 class Leaking(_Probe):

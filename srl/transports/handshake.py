@@ -3,7 +3,8 @@
 It is `Noise_NNpsk0_25519_AESGCM_SHA256` (`noise.py`) with empty payloads. The pre-shared key comes from the run's
 secret. The prologue, which both ends must agree on, holds the protocol version, the mode, the run and the name of the
 endpoint: a client that reaches another endpoint, for example because a port was reused, is refused. The client then
-sends an empty transport message. Before it arrives, the server cannot tell a client from a replayed first message.
+sends an empty transport message. Before it arrives, the server cannot tell a client from the replay of a first message
+that it has forgotten.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ MAGIC = b"SRLH"
 OPENING = struct.Struct("<4sBB")  # magic, version, encrypted or not; in the clear, for better error messages
 MESSAGE_BYTES = PUBLIC_BYTES + TAG_BYTES
 HELLO_BYTES = OPENING.size + MESSAGE_BYTES
+MAX_SEEN_KEYS = 10_000  # about 1 MB per endpoint
+REPLAYED = "repeated the first message of another client"
 CLOSED = (
     "closed the connection during the handshake: it may hold another secret, run or protocol, be another endpoint, "
     "or have stopped"
@@ -98,12 +101,30 @@ class ClientHandshake:
         return AESGCM(to_server).encrypt(nonce(0), b"", b"")
 
 
+class SeenKeys:
+    """The newest public keys of authentic first messages. A client never uses a key twice, so a key that is known here
+    was replayed; refusing it saves the server a Diffie-Hellman key. Strangers cannot add keys."""
+
+    def __init__(self) -> None:
+        self._keys: dict[bytes, None] = {}  # oldest first
+
+    def __contains__(self, key: bytes) -> bool:
+        return key in self._keys
+
+    def add(self, key: bytes) -> None:
+        self._keys[key] = None
+        if len(self._keys) > MAX_SEEN_KEYS:
+            del self._keys[next(iter(self._keys))]
+
+
 class ServerHandshake:
     """The server's side, without I/O: feed the `wanted` bytes and send the result of `feed`, until `keys` are set."""
 
-    def __init__(self, credentials: Credentials, endpoint: str) -> None:
+    def __init__(self, credentials: Credentials, endpoint: str, seen: SeenKeys | None = None) -> None:
+        """`seen` are the keys of the endpoint's earlier clients."""
         self._credentials = credentials
-        self._noise = credentials.noise(False, endpoint)
+        self._endpoint = endpoint
+        self._seen = SeenKeys() if seen is None else seen
         self._unconfirmed: SessionKeys | None = None
         self.wanted = HELLO_BYTES
         self.keys: SessionKeys | None = None
@@ -114,18 +135,23 @@ class ServerHandshake:
         try:
             AESGCM(self._unconfirmed.incoming).decrypt(nonce(0), data, b"")
         except InvalidTag as error:
-            raise HandshakeError("repeated the first message of another client") from error
+            raise HandshakeError(REPLAYED) from error
         self.keys = self._unconfirmed
         return b""
 
     def _answer(self, hello: bytes) -> bytes:
         _check_opening(hello, self._credentials)
+        key = hello[OPENING.size : OPENING.size + PUBLIC_BYTES]
+        if key in self._seen:
+            raise HandshakeError(REPLAYED)
+        noise = self._credentials.noise(False, self._endpoint)
         try:
-            self._noise.read_message(hello[OPENING.size :])
-            answer = self._noise.write_message()
+            noise.read_message(hello[OPENING.size :])
+            self._seen.add(key)
+            answer = noise.write_message()
         except NoiseError as error:
             raise HandshakeError(str(error)) from error
-        to_server, to_client = self._noise.split()
+        to_server, to_client = noise.split()
         self._unconfirmed = SessionKeys(to_client, to_server, self._credentials.encrypt)
         self.wanted = TAG_BYTES
         return answer

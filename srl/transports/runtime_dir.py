@@ -6,9 +6,14 @@ import os
 import shutil
 import stat
 import tempfile
+import time
 from pathlib import Path
 
+from srl.base.process import start_ticks
+
 SUPERVISOR = "supervisor"
+UNNAMED_SECONDS = 60.0
+"""Age from which a directory that names no process was left by one that was killed while it made the directory."""
 
 
 def runtime_root() -> Path:
@@ -27,8 +32,8 @@ def make_runtime(run: str) -> Path:
         )
     sweep(root)
     runtime = Path(tempfile.mkdtemp(prefix=f"{run[:24]}.", dir=root))
-    # Process ids are only valid within their namespace, and several namespaces may share /tmp.
-    (runtime / SUPERVISOR).write_text(f"{os.getpid()} {_pid_namespace()}")
+    # Process ids are only valid within their namespace, and several namespaces may share /tmp. They are used again.
+    (runtime / SUPERVISOR).write_text(f"{os.getpid()} {_pid_namespace()} {start_ticks(os.getpid())}")
     return runtime
 
 
@@ -60,9 +65,23 @@ def own_directories() -> list[Path]:
 def sweep(root: Path) -> None:
     """Remove the directories of runs whose supervisor was killed."""
     for directory in filter(is_own, root.iterdir()):
-        try:
-            pid, _, namespace = (directory / SUPERVISOR).read_text().partition(" ")
-            if namespace == _pid_namespace() and not Path(f"/proc/{int(pid)}").exists():
-                shutil.rmtree(directory, ignore_errors=True)
-        except (OSError, ValueError):
-            continue  # it is still being made
+        if not _is_alive(directory):
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def _is_alive(directory: Path) -> bool:
+    try:
+        pid, namespace, began = (directory / SUPERVISOR).read_text().split(" ")
+    except (OSError, ValueError):
+        return _is_new(directory)
+    try:
+        return namespace != _pid_namespace() or start_ticks(int(pid)) == int(began)
+    except OSError:
+        return False
+
+
+def _is_new(directory: Path) -> bool:
+    try:
+        return time.time() - directory.stat().st_mtime < UNNAMED_SECONDS  # it is still being made
+    except OSError:
+        return False

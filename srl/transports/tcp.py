@@ -19,6 +19,7 @@ from srl.transports.handshake import (
     ClientHandshake,
     Credentials,
     HandshakeError,
+    SeenKeys,
     ServerHandshake,
     SocketHandshake,
 )
@@ -50,6 +51,7 @@ class TcpListener:
         self._codec = codec
         self._credentials = credentials
         self._refusals = refusals
+        self._seen = SeenKeys()
         self._unproven: dict[int, tuple[SocketHandshake, str]] = {}  # by descriptor, oldest first
         self._ready: deque[TcpChannel] = deque()
         self._poll = select.epoll()
@@ -70,7 +72,7 @@ class TcpListener:
         for sock, peer in sockets.accept(self._socket, MAX_ACCEPTS, self._refusals, make_room):
             if len(self._unproven) >= MAX_UNPROVEN:
                 self._refuse_oldest("too many unproven connections")
-            handshake = SocketHandshake(sock, ServerHandshake(self._credentials, self._name), PROOF_TIMEOUT)
+            handshake = SocketHandshake(sock, ServerHandshake(self._credentials, self._name, self._seen), PROOF_TIMEOUT)
             self._unproven[sock.fileno()] = handshake, f"{PREFIX}{peer}"
             self._poll.register(sock, select.EPOLLIN)
             self._continue(sock.fileno())

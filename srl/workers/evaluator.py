@@ -31,13 +31,18 @@ class EvaluatorConfig(WorkerConfig):
     roles: tuple[Role, ...]  # policies of the agents; the roles' streams are not used
     every: int  # minimum number of policy versions between the starts of two evaluations
     episodes: int = 10
-    share: float = 0.03  # fraction of one core; after each poll that did work, the evaluator pauses to stay within it
+    share: float = 0.03
+    """Fraction of one core; after each poll that did work, the evaluator pauses to stay within it. Reproducible runs,
+    with all workers in one thread, ignore it."""
     greedy: bool = True
     max_steps: int | None = None  # step limit of an episode, because in some environments episodes never end
 
     def __post_init__(self) -> None:
         if not 0.0 < self.share <= 1.0:
             raise ValueError(f"an evaluator's share of a core is in (0, 1], found {self.share}")
+
+    def sizes(self) -> dict[str, float]:
+        return {"eval_versions": self.every, "eval_share": self.share}
 
     def evaluates(self) -> bool:
         return True
@@ -70,8 +75,9 @@ class Evaluator:
         learning = [role.policy for role in config.roles if not role.frozen] or list(self._stores)
         # Policy -> version that starts the next evaluation. A frozen policy has no further versions to wait for.
         self._next = {policy: self._planned(policy) for policy in learning}
-        self._count = 0
+        self._resumed = True  # until the first version that it sees
         self._paused_until = 0.0
+        self._at_once = not context.threads  # in a reproducible run nothing depends on the clock
         # Chosen so that the pause after a poll lasts about as long as an idle worker's sleep.
         rest = (1.0 - config.share) / config.share
         self._turn = min(MAX_TURN, IDLE_SECONDS / rest) if rest > 0 else MAX_TURN
@@ -83,27 +89,34 @@ class Evaluator:
         return max(scored) + self._config.every if scored else 0
 
     def poll(self) -> PollResult:
-        """Work for a few milliseconds, unless the evaluator is pausing."""
+        """Work for a few milliseconds, unless the evaluator is pausing; in a reproducible run, for a whole
+        evaluation."""
         if time.monotonic() < self._paused_until or not (self._playing or self._begin()):
             return IDLE
         began, used = time.monotonic(), time.process_time()
-        while not self._player.done and time.monotonic() - began < self._turn:
+        while not self._player.done and (self._at_once or time.monotonic() - began < self._turn):
             self._player.step()
             self._context.meter.add(Counter.PROGRESS)
         if self._player.done:
             self._report()
         used = time.process_time() - used  # CPU time of all threads of this process
-        self._paused_until = time.monotonic() + used * (1.0 / self._config.share - 1.0)
+        if not self._at_once:
+            self._paused_until = time.monotonic() + used * (1.0 / self._config.share - 1.0)
         return WORKED
 
     def instruct(self, message: Instruction) -> None:
         if isinstance(message, Evaluate):
-            self._next = dict.fromkeys(self._next, 0)
+            self._next, self._resumed = dict.fromkeys(self._next, 0), False
 
     def _begin(self) -> bool:
         """Start evaluating the newest versions if a learning policy is due. Return whether it was."""
-        due = any(self._stores[policy].version >= version for policy, version in self._next.items())
-        if not due or any(store.version < 0 for store in self._stores.values()):
+        if any(store.version < 0 for store in self._stores.values()):
+            return False
+        if self._at_once and self._resumed:  # evaluates the same versions as a run without interruption
+            every, self._resumed = self._config.every, False
+            for policy, planned in self._next.items():
+                self._next[policy] = max(planned, -(-self._stores[policy].version // every) * every)
+        if all(self._stores[policy].version < version for policy, version in self._next.items()):
             return False
         self._context.meter.enter(Phase.OTHER)
         self._next = {policy: self._stores[policy].version + self._config.every for policy in self._next}
@@ -113,8 +126,8 @@ class Evaluator:
             assert pulled is not None
             version, parameters = pulled
             self._policies[name].load(parameters, version)
-        self._player.begin(derive(self._context.seed, "evaluation", self._count), self._config.episodes)
-        self._count += 1
+        versions = [policy.version for policy in self._policies.values()]
+        self._player.begin(derive(self._context.seed, "evaluation", *versions), self._config.episodes)
         self._playing = True
         return True
 

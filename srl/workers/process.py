@@ -13,8 +13,8 @@ from typing import Any
 
 from srl.api.control import Failure, InjectFault, Instruction, Names, Ready, Stop
 from srl.api.transport import Channel, ChannelClosed
-from srl.api.worker import InstructedWorker, RunBroken, Worker, WorkerConfig
-from srl.base.errors import traceback_of
+from srl.api.worker import InstructedWorker, RunBroken, Worker, WorkerConfig, checked
+from srl.base.errors import traceback_of, user_traceback
 from srl.base.meter import Phase
 from srl.names.table import NameView
 from srl.workers.context import WorkerContext
@@ -61,7 +61,7 @@ class WorkerProcess:
             while not self._stopping:
                 if self._instructions:
                     self._instruct(worker)
-                result = worker.poll()
+                result = checked(worker, worker.poll())
                 if result.finished:
                     break
                 if not result.worked:
@@ -107,13 +107,21 @@ class WorkerProcess:
     def _fail(self, error: BaseException, fatal: bool) -> int:
         with contextlib.suppress(OSError):  # the disk may be full
             print(traceback.format_exc(), flush=True)
-        text = str(error) if fatal else traceback_of(error)
+        text = failure_text(error, fatal)
         try:
             self._context.report(Failure(text or repr(error), fatal))
             self._control.flush()
         except ChannelClosed:
             pass
         return 1
+
+
+def failure_text(error: BaseException, fatal: bool) -> str:
+    """Return the report of an error in a worker: its traceback, or only the message if that is the reason for the end
+    of the run and no error in the user's code."""
+    if fatal and (isinstance(error, RunBroken) or not user_traceback(error)):
+        return str(error)
+    return traceback_of(error)
 
 
 def limit_threads() -> None:

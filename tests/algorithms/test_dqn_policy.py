@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from srl.algorithms.dqn.config import DQNConfig, RainbowConfig
 from srl.algorithms.dqn.policy import QPolicy
@@ -50,6 +51,23 @@ def test_lanes_explore_by_their_position() -> None:
     expected = 0.75 * 0.4 ** np.array([1.0, 1.5, 2.0])  # a random action is the best one in a quarter of all cases
     np.testing.assert_allclose((chosen != best).mean(1), expected, atol=0.03)
     assert (act(policy, rows) != best).mean() == pytest.approx(expected[-1], abs=0.03)
+
+
+@pytest.mark.parametrize("action", [ARMS, MultiDiscrete((2, 3))])
+@pytest.mark.parametrize("epsilon", [0.5, 1.0])
+def test_decisions_tell_the_values_of_the_best_and_of_the_chosen_action(epsilon: float, action: Space) -> None:
+    config = replace(SMALL, prioritized=True, actor_priorities=True)
+    policy: Any = policy_of(config, epsilon, action=action)
+    rows, first = np.random.default_rng(0).normal(size=(200, 3)).astype(np.float32), np.zeros(200, bool)
+    assert config.decision_spec(SEEN, action).keys() == {"action", "value", "action_value"}
+    decision = policy.explore(rows, None, first, np.zeros(200, np.float32))
+    values = policy._network(torch.from_numpy(rows))[0].detach().numpy()  # [B, n], the choices next to each other
+    chosen = np.asarray(decision["action"]).reshape(200, -1)
+    starts = [0] if action is ARMS else [0, 2]
+    expected = np.mean([values[np.arange(200), start + chosen[:, i]] for i, start in enumerate(starts)], axis=0)
+    np.testing.assert_allclose(decision["action_value"], expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(decision["value"], policy.value(rows, None, first), rtol=1e-5, atol=1e-6)
+    assert (decision["value"] > decision["action_value"]).any()
 
 
 def test_all_lanes_are_random_before_the_first_gradient_step_whatever_their_position() -> None:

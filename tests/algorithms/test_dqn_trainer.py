@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import copy
+import ctypes
+import importlib
 from dataclasses import replace
 from typing import Any
 
@@ -116,6 +118,41 @@ def test_compiled_steps_equal_those_of_torch(kind: str, threads: int) -> None:
     expected = other.state()
     for key, array in one.state().items():
         np.testing.assert_allclose(array, expected[key], rtol=1e-3, atol=1e-5, err_msg=key)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"), [("image", {}), ("image", {"noisy": True, "dueling": True}), ("half", {})]
+)
+def test_threads_learn_from_images_what_one_learns(kind: str, changes: dict[str, Any]) -> None:
+    changes |= {"learning_rate": 1e-3, "target_update": 3, "adam_eps": 1e-2}  # so that Adam does not enlarge rounding
+    (one, observation, action), other = built(kind, update_threads=3, **changes), built(kind, **changes)[0]
+    for seed in range(2):
+        batch = random_transitions(observation, action, num_steps=5, seed=seed)  # 3 does not divide its rows
+        results = [trainer.step(batch, 0.0) for trainer in (one, other)]
+        tolerance = 0.05 if kind == "half" else 1e-4
+        assert results[0].metrics == pytest.approx(results[1].metrics, rel=tolerance, abs=tolerance)
+    moved = np.abs(other.parameters() - built(kind, **changes)[0].parameters())
+    assert np.abs(one.parameters() - other.parameters()).max() < (0.1 if kind == "half" else 1e-3) * moved.max()
+
+
+def test_an_error_in_a_thread_ends_the_update() -> None:
+    trainer, observation, action = built("image", update_threads=2)
+    batch: Any = random_transitions(observation, action, num_steps=2)
+    batch.next_observation = batch.next_observation[..., :20, :20]  # too small for the dense layer
+    before = trainer.parameters().copy()
+    with pytest.raises(RuntimeError, match="cannot be multiplied"):
+        trainer.step(batch, 0.0)
+    np.testing.assert_array_equal(trainer.parameters(), before)
+
+
+def test_compiled_steps_use_one_thread_of_blas_each() -> None:
+    built("dqn")
+    library = ctypes.CDLL(str(importlib.import_module("scipy.linalg.cython_blas").__file__))
+    names = ("scipy_openblas_get_num_threads", "openblas_get_num_threads")
+    found = [getattr(library, name)() for name in names if hasattr(library, name)]
+    if not found:
+        pytest.skip("SciPy uses another BLAS than OpenBLAS")
+    assert found == [1]
 
 
 @pytest.mark.parametrize("kind", ["dueling", "c51", "qr", "noisy", "image", "half"])
@@ -289,3 +326,16 @@ def test_a_lone_image_has_one_hidden_layer_of_the_encoders_size() -> None:
     assert isinstance(network, QNetwork)
     assert isinstance(network.body, DenseBody)
     assert [tuple(layer.weight.shape)[1] for layer in network.body.layers] == [256]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dueling", [False, True])
+def test_layers_start_as_those_of_torch_linear(dueling: bool) -> None:
+    """With biases of 0 the kinks of all units are at the origin, and CartPole is learned half as fast."""
+    network = DQNConfig(hidden_sizes=(400,), dueling=dueling).build_network(Box((4,)), Discrete(2), 0)[0]
+    body: Any = network.body
+    for layer in (*body.layers, *body.heads.layers()):
+        weight, bias = layer.weight.detach().numpy(), layer.bias.detach().numpy()
+        bound = 1.0 / np.sqrt(len(weight))
+        assert weight.std() == pytest.approx(bound / np.sqrt(3.0), rel=0.1)
+        assert 0.0 < np.abs(bias).min() <= np.abs(bias).max() <= bound
+        assert len(bias) <= 2 or bias.std() == pytest.approx(bound / np.sqrt(3.0), rel=0.1)

@@ -11,9 +11,11 @@ from types import ModuleType
 
 import pytest
 
+import srl
 from srl.base import errors
 from srl.base.errors import innermost, nearest
 from srl.base.object_names import load_object
+from srl.storage.run_directory import RunDirectoryError
 
 USER = """
 import json
@@ -89,6 +91,23 @@ def test_the_cause_of_an_error_is_shown_unless_the_message_contains_it(user: Mod
     error = RuntimeError(f"the environment broke:\n{errors.user_traceback(cause)}")
     error.__cause__ = cause
     assert errors.user_traceback(error) == ""
+
+
+def test_an_error_of_srl_shows_only_the_callers_line_in_a_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    def files(function: Callable[..., object]) -> list[str]:
+        with pytest.raises(RunDirectoryError, match="no run 'latestt'") as raised:
+            function("latestt")
+        return [Path(each.path).name for each in raised.traceback]
+
+    assert files(srl.load) == ["test_errors.py", "errors.py"]
+    monkeypatch.setenv(errors.DEBUG, "1")
+    assert "run_directory.py" in files(srl.load)
+
+
+def test_an_error_in_the_users_code_keeps_its_lines_in_a_script(user: ModuleType) -> None:
+    with pytest.raises(TypeError) as raised:
+        errors.short_traceback(user.broken)()
+    assert Path(raised.traceback[-1].path).name == "mine.py"
 
 
 def test_a_bare_key_is_never_the_text_message() -> None:

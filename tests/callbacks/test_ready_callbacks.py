@@ -15,6 +15,7 @@ from srl.api.control import OptionValue
 from srl.api.status import RunStatus
 from srl.callbacks import Curriculum, EarlyStopping, OptionSchedule, Webhook
 from srl.callbacks.callback import Callback
+from srl.experiments.session.callback_runner import load_callback
 
 
 class FakeRun:
@@ -66,6 +67,26 @@ def test_early_stopping_continues_in_a_resumed_run_and_can_prefer_low_values() -
     assert run.stopped == []
     again.on_update({"step": 60, "value_loss": 2.5})
     assert run.stopped == ["value_loss has not improved on 2 for 50 steps"]
+
+
+def test_a_metric_or_fact_that_does_not_exist_is_an_error() -> None:
+    callback = EarlyStopping(patience=50, window=2, metric="retrn")
+    started(callback)
+    callback.on_update({"step": 5, "policy_loss": 0.5})  # no episode has ended yet
+    callback.on_update({"step": 10, "return": 2.0})
+    with pytest.raises(ValueError, match="no update has the metric 'retrn'; did you mean 'return'"):
+        callback.on_update({"step": 20, "return": 2.0})
+    curriculum = Curriculum("env.difficulty", (1, 2), fact="succes", window=2)
+    started(curriculum)
+    record = {"update": 1, "success": 1.0, "env.difficulty": 1.0}
+    curriculum.on_episode(record)
+    with pytest.raises(ValueError, match="no episode has the fact 'succes'; did you mean 'success'"):
+        curriculum.on_episode(record)
+
+
+def test_an_option_of_a_callback_that_is_no_number_is_refused() -> None:
+    with pytest.raises(ValueError, match="early-stopping: patience must be a number, found 'soon'"):
+        load_callback("early-stopping,patience=soon")
 
 
 def test_a_schedule_follows_its_points_and_is_constant_outside_of_them() -> None:

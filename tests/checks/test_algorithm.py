@@ -273,14 +273,30 @@ def test_hindsight_passes_its_probe_and_fails_with_rewards_of_other_goals(monkey
     assert verdicts(check_algo("dqn", probes=("goals",))) == {"goals": "fail"}
 
 
+@pytest.mark.parametrize("bug", ["", "sign"])
+def test_alphazero_passes_its_probes_and_fails_with_values_of_the_other_player(
+    bug: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if bug == "sign":
+        targets = "srl.algorithms.alphazero.trainer.value_targets"
+        monkeypatch.setattr(targets, lambda reward, discount, value, mover, after: reward + discount * value)
+    planned, replied = check_algo("alphazero", probes=("planned", "replied"))
+    assert planned.verdict == "pass", planned
+    assert replied.verdict == ("fail" if bug == "sign" else "pass"), replied
+    (turns,) = check_algo("alphazero", probes=("turns",))
+    assert turns.note == "the probe has no simulator"
+    (asked,) = check_algo("ppo", probes=("planned",))
+    assert asked.note == "it does not search with the rules of a game"
+
+
 def test_hindsight_is_not_asked_of_algorithms_without_it() -> None:
     (result,) = check_algo("ppo", probes=("goals",))
     assert result.verdict == "not supported"
     assert "no `her`" in result.note
 
 
-FOR_OTHERS = ["mixed", "expectile"]
-"""Probes of algorithms that learn from recorded data."""
+FOR_OTHERS = ["mixed", "expectile", "planned", "replied"]
+"""Probes of algorithms that learn from recorded data or search with a simulator."""
 ON_REPLAY = {"dqn": ["memory", "leak"], "rainbow": ["memory", "leak"], "apex": ["memory", "leak"], "r2d2": ["goals"]}
 """Algorithm -> probes that it does not support."""
 

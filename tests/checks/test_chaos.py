@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from srl.api.status import RunStatus, StreamStatus, WorkerStatus
+from srl.api.status import ReplayStatus, RunStatus, Settings, StreamStatus, WorkerStatus
 from srl.api.transport import Message
 from srl.checks import chaos, flood
 from srl.checks.chaos import Chaos, ChaosPlan, ChaosReport, Fault, InvariantMonitor, describe
@@ -24,8 +24,15 @@ def status(version: int = 5, incarnation: int = 0, progress: int = 9, cut: int =
     return RunStatus("run", "CartPole-v1", "PPO", "/runs/run", **fields)  # type: ignore[arg-type]
 
 
+def replayed(size: int = 1000, reached: float | None = 0.5) -> RunStatus:
+    memory = ReplayStatus("replay/0", size, 10_000, 1 << 20, wanted=0.5, reached=reached, decisions=1000)
+    return status(replay=[memory], settings=Settings(batch=20))
+
+
 def test_a_sound_run_has_no_violations() -> None:
     monitor = InvariantMonitor()
+    for memory in (replayed(), replayed(reached=None), replayed(size=980, reached=0.47)):  # counts may be in flight
+        monitor.check(memory)
     for version in (5, 5, 6):
         monitor.check(status(version, streams=[StreamStatus("samples/0", "push", posted=4, consumed=3, dropped=1)]))
     assert monitor.violations == []
@@ -38,6 +45,12 @@ def test_a_sound_run_has_no_violations() -> None:
         (status(steps=99), "steps went back"),
         (status(lag_max=2), "2 versions behind"),
         (status(steps=201), "201 decisions were trained on, but 200 were made"),
+        (replayed(size=899), "replay/0 went back from 1000 decisions to 899"),
+        (
+            replayed(reached=0.46),
+            "replay/0 has made 0.46 gradient steps per decision in 1000 decisions, 0.5 are wanted",
+        ),
+        (replayed(reached=0.54), "0.54 gradient steps"),
         (
             status(streams=[StreamStatus("samples/0", "push", posted=4, consumed=5)]),
             "delivered 5 blocks",
@@ -46,7 +59,7 @@ def test_a_sound_run_has_no_violations() -> None:
 )
 def test_a_violation_is_reported_once(after: RunStatus, message: str) -> None:
     monitor = InvariantMonitor()
-    for seen in (status(), after, after):
+    for seen in (replayed() if after.replay else status(), after, after):
         monitor.check(seen)
     assert len(monitor.violations) == 1
     assert message in monitor.violations[0]

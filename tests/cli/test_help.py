@@ -51,7 +51,7 @@ def test_the_long_help_shows_every_option(capsys: pytest.CaptureFixture[str]) ->
         ("dqn", "memory memory-size chunk burn-in towers box std initial-std global-keys", "network body"),
         ("r2d2", "network box update-threads", "memory chunk burn-in"),
         ("qmix", "box std initial-std towers", "memory network global-keys"),
-        ("bc", "memory network std n-step", "box initial-std"),
+        ("bc", "memory network std n-step gamma", "box initial-std"),
         ("iql", "memory network std", "box initial-std"),
         ("ppo", "", "memory chunk burn-in network towers box std initial-std global-keys"),
     ],

@@ -33,6 +33,8 @@ ADAPTERS: dict[str, tuple[str, dict[str, Any], str | None]] = {
     "mujoco": ("HalfCheetah-v5", {}, "mujoco"),
     "mujoco ending": ("Hopper-v5", {}, "mujoco"),
     "envpool": ("envpool:CartPole-v1", {}, "envpool"),
+    "game": ("game:tic-tac-toe", {"openings": 0.5}, None),
+    "game with joint seats": (f"{HERE}:joint_game", {}, None),
     "pettingzoo parallel": (f"{GAMES}:DyingTeam", {"deaths": (2, 4, 3)}, "pettingzoo"),
     "pettingzoo turns": (
         f"{GAMES}:TurnGame",
@@ -42,6 +44,10 @@ ADAPTERS: dict[str, tuple[str, dict[str, Any], str | None]] = {
     "pettingzoo mask": (f"{GAMES}:TurnGame", {"length": 4, "mask": True}, "pettingzoo"),
     "pettingzoo forced turns": (f"{GAMES}:DyingTeam", {"turns": True}, "pettingzoo"),
 }
+
+
+def joint_game(num_copies: int) -> Lanes:
+    return lanes_config("game:connect-four", openings=0.5).with_states().build(num_copies)
 
 
 @pytest.fixture(params=ADAPTERS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import secrets
 import signal
@@ -281,7 +282,9 @@ def test_interrupts_at_any_moment_leave_a_scheduler_that_can_be_polled_and_close
     harness.message(harness.start("idle", "trainers"), Ready)
     before = signal.signal(signal.SIGALRM, lambda *_: interrupt())
     try:
-        for incarnation in range(20):
+        for incarnation in itertools.count():  # a fast machine finishes more calls before their interrupt
+            if incarnation >= 20 and num_interrupts > 20:
+                break
             worker_id = WorkerId("actors", 0, incarnation)
             interrupted(partial(harness.start, "idle", incarnation=incarnation))
             until(partial(scheduler.pid, worker_id), poll)
@@ -292,7 +295,6 @@ def test_interrupts_at_any_moment_leave_a_scheduler_that_can_be_polled_and_close
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, before)
-    assert num_interrupts > 20
 
 
 def test_endpoints_are_registered_and_names_delivered(harness: Harness) -> None:

@@ -13,6 +13,8 @@ from support.manual_clock import ManualClock
 from srl.api.block import Episodes
 from srl.api.control import (
     Done,
+    Evaluate,
+    Evaluated,
     Failure,
     InjectFault,
     JournalEntry,
@@ -29,7 +31,7 @@ from srl.api.scheduler import Died, OrphanWorker, TakeoverRecord, WorkerMessage
 from srl.api.status import RunStatus
 from srl.api.worker import WorkerConfig, WorkerId
 from srl.base.meter import Counter
-from srl.controller.controller import STOP_SECONDS, Controller, Report
+from srl.controller.controller import LAST_EVALUATION_SECONDS, STOP_SECONDS, Controller, Report
 from srl.controller.faults import loopback_addresses
 from srl.controller.supervision import FROZEN_SECONDS, QUARANTINE_SECONDS
 from srl.controller.takeover import UNKNOWN_INCARNATIONS
@@ -52,11 +54,21 @@ class Config(WorkerConfig):
         return replace(self, size=count)
 
 
+class RecordedConfig(Config):
+    def sizes(self) -> dict[str, float]:
+        return {"recorded": 1}
+
+
+class EvaluatorConfig(Config):
+    def evaluates(self) -> bool:
+        return True
+
+
 RULE = RestartRule(max_failures=2, hang_timeout=60.0)
 GROUPS = (
     WorkerGroup("actors", Config(), 3, restart=RULE),
     WorkerGroup("trainers", Config("policy"), 2, restart=replace(RULE, together=True)),
-    WorkerGroup("evaluators", Config(), 1, restart=replace(RULE, vital=False), scalable=False),
+    WorkerGroup("evaluators", Config(), 1, restart=replace(RULE, vital=False), fixed_because="one is enough"),
 )
 EVERYTHING = ["actors/0", "actors/1", "actors/2", "evaluators/0", "trainers/0", "trainers/1"]
 
@@ -304,7 +316,7 @@ def test_scaling_trainers_restarts_all_of_them_with_their_new_number() -> None:
     ("name", "count", "message"),
     [
         ("actor", 2, "unknown worker group 'actor'; did you mean 'actors'"),
-        ("evaluators", 2, "evaluators cannot be resized"),
+        ("evaluators", 2, "evaluators cannot be resized during the run: one is enough"),
         ("actors", 0, "at least one worker; 0 were requested"),
         ("actors", 10**6, "at most 100000 workers"),
         ("actors", 2000, "room for 1000"),
@@ -324,6 +336,41 @@ def test_the_run_is_finished_when_the_only_policy_is_complete() -> None:
     run.scheduler.send_from("trainers/0", Done("1,000 steps", "policy"))
     assert not run.ticks(1)
     assert (run.controller.state, run.controller.reason) == ("finished", "1,000 steps")
+
+
+def recorded_run() -> Run:
+    """A run on recorded data that has made its last update, version 5."""
+    evaluators = WorkerGroup("evaluators", EvaluatorConfig(), 1, restart=replace(RULE, vital=False))
+    run = Run((WorkerGroup("trainers", RecordedConfig("policy"), 1, restart=RULE), evaluators)).started()
+    run.scheduler.meter(run.scheduler.place("trainers/0")).set(Counter.VERSION, 5)
+    run.scheduler.send_from("trainers/0", Done("1,000 steps", "policy"))
+    return run
+
+
+def test_a_run_on_recorded_data_ends_when_its_last_version_is_evaluated() -> None:
+    run = recorded_run()
+    assert run.ticks(3)
+    assert (run.scheduler.place("evaluators/0"), Evaluate()) in run.scheduler.sent
+    run.scheduler.send_from("evaluators/0", Evaluated("policy", 4, [1.0], [1.0]))
+    assert run.ticks(3)
+    run.scheduler.send_from("evaluators/0", Evaluated("policy", 5, [2.0], [1.0]))
+    assert not run.ticks(3)
+    assert (run.controller.state, run.controller.reason) == ("finished", "1,000 steps")
+
+
+def test_the_last_evaluation_is_not_awaited_forever() -> None:
+    run = recorded_run()
+    assert not run.until(LAST_EVALUATION_SECONDS + 1.0)
+    assert run.controller.state == "finished"
+
+
+def test_the_last_evaluation_is_not_awaited_without_an_evaluator() -> None:
+    run = recorded_run()
+    while run.ticks(2):
+        if "evaluators/0" in run.scheduler.names():  # it is restarted after a while, until the controller gives up
+            run.scheduler.die("evaluators/0")
+        assert run.clock.now() < 100.0 + LAST_EVALUATION_SECONDS
+    assert run.controller.state == "finished"
 
 
 def test_the_run_is_finished_when_the_last_policy_is_complete() -> None:
@@ -409,7 +456,7 @@ def test_reports_of_workers_reach_the_status() -> None:
     assert (status.return_mean, status.length_mean, status.metrics) == (5.0, 9.0, {"entropy": 0.5, "loss": 2.0})
     assert "trainers/0: update 3 was skipped" in status.messages
     assert run.entries == [entry, entry]
-    assert run.reports == [report, record]
+    assert run.reports == [report, Notice("trainers/0: update 3 was skipped"), record]
 
 
 def test_a_status_is_published_four_times_a_second() -> None:

@@ -305,3 +305,12 @@ def test_the_figures_of_every_policy_survive_a_takeover() -> None:
     assert status(successor).policies == status(gauges).policies
     assert successor.recorded_step == gauges.recorded_step == 400
     assert status(successor).steps == 10
+
+
+def test_the_figures_of_a_replay_memory_stay_when_its_worker_has_ended(gauges: Gauges) -> None:
+    trainer = member("trainers", replay_capacity=100, replay_size=80, replay_bytes=640)
+    gauges.forget(trainer.worker_id, trainer.meter)
+    (replay,) = status(gauges, WorkerView(trainer.worker_id, Meter.unshared(), 0, "ended")).replay
+    assert (replay.name, replay.size, replay.capacity, replay.num_bytes) == ("replay/0", 80, 100, 640)
+    (replaced,) = status(gauges, member("trainers", 1, replay_capacity=100, replay_size=7)).replay
+    assert replaced.size == 7

@@ -48,6 +48,9 @@ def test_an_error_in_the_code_that_repeats_is_not_retried() -> None:
     verdict = trainers.died("trainers/1", bug, 1.0, size=2)
     assert isinstance(verdict, GiveUp)
     assert verdict.reason.startswith("trainers/0 and trainers/1 died with the same error")
+    alone = DeathHistory(RestartRule())
+    division = f"{trace}ZeroDivisionError: division by zero"
+    assert [isinstance(alone.died("trainers/0", division, now), GiveUp) for now in (0.0, 1.0)] == [False, True]
     passing = DeathHistory(RestartRule())
     assert not any(isinstance(passing.died("actors/0", network, now), GiveUp) for now in (0.0, 1.0, 2.0))
     late = DeathHistory(RestartRule())

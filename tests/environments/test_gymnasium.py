@@ -136,6 +136,7 @@ def test_a_failure_of_an_environment_affects_only_its_lane(tmp_path, fault, mess
     for fact in (FAULTY, "copy 0", f"seed {first_seed},", "episode 0", "step 2"):
         assert fact in report
     assert re.search(message, report)
+    assert "srl/environments" not in report, "a traceback of SRL explains nothing"
     assert leaf(time_step.observation)[:, 2].tolist() == [0, 2, 2]
     assert leaf(time_step.observation)[0, 0] not in seeds
     assert time_step.reward.tolist() == [0, 2, 2]
@@ -190,6 +191,28 @@ def test_a_reward_that_is_not_a_number_is_named_and_never_retried():
     lanes.reset(0)
     with pytest.raises(EnvironmentBroken, match=r"expected the reward to be a number, found list \[1.*PettingZoo"):
         step(lanes)
+
+
+class OldStep(Tracer):
+    def step(self, action):
+        observation, reward, terminated, truncated, info = super().step(action)
+        return observation, reward, terminated or truncated, info
+
+
+class OldReset(Tracer):
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed)[0]
+
+
+def test_an_environment_of_the_old_api_is_named_and_never_retried():
+    lanes = GymnasiumLanes("old", OldStep, 1)
+    lanes.reset(0)
+    message = r"expected step to return \(observation, reward, .*found a tuple of 4 values; replace `done`"
+    with pytest.raises(EnvironmentBroken, match=message):
+        step(lanes)
+    lanes = GymnasiumLanes("old", OldReset, 1)
+    with pytest.raises(EnvironmentBroken, match=r"expected reset to return .*found ndarray; .*return observation, {}"):
+        lanes.reset(0)
 
 
 def test_nothing_leaks_from_one_episode_into_the_next():

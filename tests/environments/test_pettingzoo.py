@@ -216,6 +216,8 @@ def with_fake_family(source: str) -> None:
 def test_a_misspelled_name_is_refused_with_the_nearest_name():
     with pytest.raises(ImportError, match=r"no 'classic.rps_v9'; did you mean 'classic.rps_v2'"):
         build("pettingzoo:classic.rps_v9")
+    with pytest.raises(ImportError, match=r"no 'rps_v2'; did you mean 'classic.rps_v2'"):
+        build("pettingzoo:rps_v2")
     with pytest.raises(ImportError, match=r"no 'clasic.rps_v2'; did you mean 'classic'"):
         build("pettingzoo:clasic.rps_v2")
 

@@ -168,6 +168,11 @@ def test_a_function_of_the_script_that_runs_is_named_by_its_path(tmp_path):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
+        (
+            "highway-fast-v0",
+            "no environment 'highway-fast-v0'. `pip install highway-env` has it as highway_env:highway-",
+        ),
+        ("env.py", "'env.py' is a file; name the function in it that makes the environment: env.py:make"),
         ("CartPole-v7", "no environment 'CartPole-v7'; did you mean CartPole-v1"),
         ("cartpol", "did you mean CartPole-v1"),
         ("HalfCheeta-v5", "did you mean HalfCheetah-v5"),

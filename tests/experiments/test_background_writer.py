@@ -27,6 +27,30 @@ def test_a_slow_disk_does_not_block_the_caller() -> None:
     writer.close()
 
 
+def test_a_disk_that_does_not_answer_is_reported_and_does_not_keep_an_interrupted_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("srl.experiments.session.checkpointing.SLOW_SECONDS", 0.0)
+    messages = list[str]()
+    writer, gate = BackgroundWriter(True, messages.append), threading.Event()
+
+    def hang() -> None:
+        gate.wait(60.0)
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    writer.submit(hang)
+    with pytest.raises(KeyboardInterrupt):
+        writer.finish(waiting=interrupt)
+    (slow,) = messages
+    assert slow.startswith("the disk has not written a checkpoint for 0 s")
+    writer.close()  # does not wait
+    gate.set()
+    writer.finish()
+    assert messages[1:] == ["the disk writes checkpoints again"]
+
+
 def test_without_a_thread_a_job_is_done_when_submit_returns() -> None:
     writer, written = BackgroundWriter(threaded=False), list[int]()
     writer.submit(lambda: written.append(1))

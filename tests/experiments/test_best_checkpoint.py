@@ -53,6 +53,21 @@ def test_the_best_parameters_are_kept_and_training_is_unchanged(tmp_path: Path) 
     assert resumed.state == "finished"
 
 
+def test_inline_runs_evaluate_the_same_versions_with_the_same_results_also_if_resumed(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"root": tmp_path, "scheduler": "inline", "lanes": 4, "horizon": 16, "recipe": "none"}
+    algorithm = {"epochs": 1, "num_minibatches": 1, "learning_rate_schedule": "constant"}
+    options |= {"eval_every": 128, "eval_episodes": 2, "sinks": (), "ppo": algorithm}
+
+    def evaluations(run: srl.Run) -> dict[int, float]:
+        rows = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
+        return {row["eval/version"]: row["eval/return"] for row in rows if row["kind"] == "evaluation"}
+
+    whole = srl.train("CartPole-v1", steps=640, name="whole", **options)
+    half = srl.train("CartPole-v1", steps=320, name="half", **options)
+    assert list(evaluations(whole)) == list(range(0, whole.status.version + 1, 2))
+    assert evaluations(srl.resume(half.path, steps=640)) == evaluations(whole)
+
+
 def test_evaluation_works_although_no_episode_ends(tmp_path: Path) -> None:
     sizes: dict[str, Any] = {
         "steps": 64,

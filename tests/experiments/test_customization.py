@@ -104,3 +104,35 @@ def test_a_run_with_another_stream_reaches_its_steps(tmp_path: Path, graph: obje
     metrics = json.loads(path.read_text())["metrics"]
     if graph is with_counter:  # all samples of updates, and at most those that waited for the next
         assert 640 - 4 * 32 <= metrics["seen"] <= 640 + 4 * 64
+
+
+@dataclass(frozen=True)
+class FaultyConfig(WorkerConfig):
+    raises: bool
+
+    def build(self, context: Context) -> Any:
+        if self.raises:
+            raise ValueError("no such service")
+        return Faulty()
+
+
+class Faulty:
+    def poll(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def with_unbuildable(experiment: Experiment) -> Experiment:
+    return replace(experiment, groups=(*experiment.groups, WorkerGroup("faulty", FaultyConfig(True), count=1)))
+
+
+def with_wrong_poll(experiment: Experiment) -> Experiment:
+    return replace(experiment, groups=(*experiment.groups, WorkerGroup("faulty", FaultyConfig(False), count=1)))
+
+
+def test_an_error_in_a_users_worker_is_shown_with_its_lines_and_not_retried(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"root": tmp_path, "scheduler": "inline", "lanes": 4, "horizon": 16, "sinks": ()}
+    with pytest.raises(srl.RunFailed, match=r"(?s)test_customization.py.*in build.*no such service"):
+        srl.train("CartPole-v1", steps=64, graph=with_unbuildable, name="one", **options)
+    with pytest.raises(srl.RunFailed, match=r"Faulty.poll must return WORKED, IDLE or FINISHED, found None"):
+        srl.train("CartPole-v1", steps=64, graph=with_wrong_poll, name="two", **options)

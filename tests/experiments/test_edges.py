@@ -87,7 +87,7 @@ def test_buffer_workers_are_between_replay_workers_and_trainers() -> None:
         Edge("buffers", "replay", "policy", "sample", "host"),
     }
     (buffers,) = [group for group in graph.groups if group.name == "buffers"]
-    assert (buffers.count, buffers.scalable, buffers.restart.together) == (2, False, False)
+    assert (buffers.count, bool(buffers.fixed_because), buffers.restart.together) == (2, True, False)
     (trainers,) = [group.config for group in graph.groups if isinstance(group.config, TrainerWorkerConfig)]
     assert trainers.replay is not None
     assert trainers.replay.is_transformed  # and not once more in the trainer

@@ -33,6 +33,14 @@ def test_all_goals_must_be_reached_over_a_hundred_new_episodes() -> None:
     assert goals.reached({"policy": gauges(100, **means)}) == ""
 
 
+def test_a_goal_for_a_statistic_that_no_episode_has_is_named_once() -> None:
+    goals = Goals(["retrun>=3", "length<=20"], None, ["policy"])
+    assert goals.unknown({"policy": gauges(99, **{"return": 2.0}, length=5.0)}) == ""
+    later = {"policy": gauges(100, **{"return": 2.0}, length=5.0)}
+    assert goals.unknown(later) == "--until retrun>=3: no episode reports 'retrun' so far; did you mean 'return'?"
+    assert goals.unknown(later) == ""
+
+
 def test_goals_of_several_policies_name_one() -> None:
     names = ["hiders", "seekers"]
     goal = goal_of("hiders/return>=-3e1", names)

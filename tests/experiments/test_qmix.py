@@ -21,6 +21,7 @@ TWO_STEP = "pettingzoo:srl.testing.probe_environments:two_step"
 DYING = "pettingzoo:support.games:DyingTeam"
 TURNS = "pettingzoo:support.games:TurnGame"
 SMALL: dict[str, Any] = {"hidden_sizes": (8,), "memory_size": 4, "chunk": 4, "learning_starts": 16, "batch_size": 4}
+SMALL["updates_per_decision"] = 0.2
 QUICK: dict[str, Any] = {"scheduler": "inline", "sinks": (), "lanes": 2, "horizon": 4, "steps": 96, "recipe": "none"}
 
 

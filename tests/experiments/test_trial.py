@@ -31,6 +31,23 @@ def test_a_dry_run_prints_options_and_estimates_and_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_dry_run_measures_gradient_steps_and_the_size_of_the_replay(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The trial would end before the warm-up if it were as long as in the run."""
+    monkeypatch.setattr(trial, "MEASURED_SECONDS", 0.1)
+    words = "train CartPole-v1 --algo dqn --recipe none --algo.hidden-sizes 16 --scheduler inline --dry-run"
+    words += " --algo.learning-starts 1000000 --algo.replay-size 1000000 --steps 1e9"
+    assert main(words.split()) == 0
+    out = capsys.readouterr().out
+    lines = out[out.index("# Estimate:") :].splitlines()
+    speed, replay = lines[1].split(), lines[4].split()
+    assert speed[3:] == ["(trained)"]
+    assert "learning_starts = 1000000" in out
+    assert (replay[1], replay[3:]) == ("replay", ["MB", "in", "addition", "when", "it", "is", "full"])
+    assert int(replay[2].replace(",", "")) >= 16  # four float32 per observation
+
+
 def test_a_dry_run_whose_workers_do_not_start_ends_and_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -115,6 +115,7 @@ def test_a_custom_network_is_found_by_its_file(own: str) -> None:
         ("single", r"must return \(distribution parameters, value\), found float32 \[2, 3\]"),
         ("no_module", r"must return a torch.nn.Module, found int"),
         ("missing", r"has no 'missing'"),
+        ("Single", r"is called with the observation and the action space: too many positional arguments"),
     ],
 )
 def test_a_wrong_custom_network_is_refused_before_anything_runs(own: str, function: str, message: str) -> None:

@@ -10,6 +10,7 @@ from replay.reference import empty_block, spec_of
 
 from srl.api.dataflow import Priorities, Replay, Transitions
 from srl.base.state import NotResumable
+from srl.base.tree import ArraySpec
 from srl.replay.memory import ReplayMemory
 
 
@@ -95,6 +96,39 @@ def test_new_units_get_the_highest_priority_so_far():
     insert(memory, 10)
     leaves = memory._priorities._tree.leaves
     assert leaves[10:].tolist() == [10.0] * 10
+
+
+def test_new_units_can_get_the_error_of_the_decisions_of_their_actors():
+    spec = spec_of(3, 2, value=ArraySpec((), "float32"), action_value=ArraySpec((), "float32"))
+    dataflow = Replay(Transitions(2, 0.5), 4, 12, priorities=Priorities(1.0, epsilon=0.0, from_decisions=True))
+    memory: Any = ReplayMemory(dataflow, spec, 0)
+    for begin in (0, 3):
+        arrays = empty_block(spec)
+        arrays["acting"][...] = True
+        arrays["reward"][:3] = [[1, 2], [10, 20], [100, 200]]
+        arrays["decision/value"][...] = [[4, 8], [40, 80], [400, 800], [4000, 8000]]
+        arrays["decision/action_value"][...] = [[3, 5], [30, 50], [300, 500], [np.nan, np.nan]]
+        arrays["truncated"][1, 0] = arrays["terminated"][1, 1] = True  # in lane 0 and lane 1
+        arrays["acting"][2] = False  # the last observation
+        memory.insert(arrays, "a", begin)
+    leaves = memory._priorities._tree.leaves.tolist()
+    one_lane = [1.0, 1.0, 0.0]  # the value after the truncation is not known: the highest priority so far
+    other_lane = [abs(2 + 0.5 * 20 - 5), abs(20 - 50), 0.0]
+    assert leaves == 2 * [*one_lane, *other_lane]
+
+
+def test_the_first_error_of_a_row_at_the_end_of_a_block_has_the_steps_that_are_known():
+    spec = spec_of(2, 1, value=ArraySpec((), "float32"), action_value=ArraySpec((), "float32"))
+    dataflow = Replay(Transitions(2, 0.5), 4, 12, priorities=Priorities(1.0, epsilon=0.0, from_decisions=True))
+    memory: Any = ReplayMemory(dataflow, spec, 0)
+    arrays = empty_block(spec)
+    arrays["acting"][...] = True
+    arrays["reward"][:2, 0] = [1, 10]
+    arrays["decision/value"][:, 0] = [4, 40, 400]
+    memory.insert(arrays, "a", 0)
+    assert memory._priorities._tree.leaves[:2].tolist() == [1 + 0.5 * 10 + 0.25 * 400, 10 + 0.5 * 400]
+    with pytest.raises(ValueError, match="need transitions, and decisions with `value` and `action_value`"):
+        ReplayMemory(dataflow, spec_of(2, 1), 0)
 
 
 def test_feedback_on_replaced_units_is_ignored():

@@ -12,14 +12,24 @@ from replay.test_memory import flow
 
 from srl.api.dataflow import Priorities
 from srl.base.shared_memory import KeptFile
-from srl.base.tree import leaves
+from srl.base.tree import ArraySpec, leaves
 from srl.replay import saved
+from srl.replay.kernels import TERMINATED, TRUNCATED
 from srl.replay.memory import ReplayMemory
 from srl.replay.saved import ReplayArchive
 from srl.replay.storage import Arena
 
-SPEC = spec_of(3, 2)
+FLAT = spec_of(3, 2)
+SPEC = spec_of(3, 2, {"own": ArraySpec((2,), "float32"), "camera": ArraySpec((2, 3), "uint8")})
 FLOW = flow(24, n_step=3, priorities=Priorities())  # 4 blocks
+
+
+def nested(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return a block whose observations are a Dict."""
+    seen = arrays["observation"]
+    camera = np.broadcast_to(seen[..., :1, None] % 251, (*seen.shape[:2], 2, 3)).astype(np.uint8)
+    rest = {path: array for path, array in arrays.items() if path != "observation"}
+    return {**rest, "observation/own": seen, "observation/camera": camera}
 
 
 class Run:
@@ -29,7 +39,7 @@ class Run:
         self.file = KeptFile.create("test")
         self.archive = ReplayArchive(root, {"policy": self.file})
         self.problems = self.archive.fill()
-        self.source = Source(SPEC, np.random.default_rng(0), 0, 0.2)
+        self.source = Source(FLAT, np.random.default_rng(0), 0, 0.2)
 
     def open(self) -> ReplayMemory:
         self.memory = ReplayMemory(FLOW, SPEC, 5, arena=Arena(self.file.window(0)))
@@ -43,7 +53,7 @@ class Run:
         rng = np.random.default_rng(1)
         for _ in range(num_blocks):
             arrays, step = self.source.block()
-            self.memory.insert(arrays, "a", step)
+            self.memory.insert(nested(arrays), "a", step)
             drawn = self.memory.draw(1, 0.5)
             self.memory.feedback(drawn, rng.random((1, 8)))
 
@@ -85,6 +95,9 @@ def test_a_later_run_continues_with_the_same_memory(run: Run, later: list[Run], 
     assert later[0].problems == []
     assert (memory.recovered, memory.size, memory.collected) == (True, run.memory.size, run.memory.collected)
     assert_equal_draws(run.memory, memory)
+    flags = memory._ring.flags
+    ends = flags & (TERMINATED | TRUNCATED)
+    assert {TERMINATED, TRUNCATED} <= set(ends.ravel().tolist()), "terminations and time-outs"
 
 
 def test_blocks_are_written_once_and_removed_when_all_of_a_segment_are_replaced(run: Run, tmp_path: Path) -> None:

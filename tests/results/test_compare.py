@@ -80,6 +80,16 @@ def test_environments_are_normalized_for_the_mean_over_all(root: Path) -> None:
         srl.compare(root, normalize={"C": (0.0, 1.0)})
 
 
+def test_one_value_per_environment_has_no_scale_for_a_mean_over_all(root: Path) -> None:
+    single = srl.compare(root / "A-0.1-0", root / "B-0.1-0")
+    assert [row.environment for row in single.rows] == ["A", "B"]
+    assert "no IQM of all environments: A, B with only one final value" in single.notes[-1]
+    given = srl.compare(root / "A-0.1-0", root / "B-0.1-0", normalize={"A": (0.0, 4.0), "B": (0.0, 40.0)})
+    assert given.rows[-1].iqm == Interval(0.25), "a single seed has no interval"
+    with pytest.raises(ValueError, match="must differ"):
+        srl.compare(root, normalize={"A": (1.0, 1.0)})
+
+
 def test_two_runs_of_one_seed_are_not_two_seeds(root: Path) -> None:
     make(root, "again", "A", 0.1, 1, 5.0)
     comparison = srl.compare(root / "A-0.1-0", root / "A-0.1-1", root / "again")
@@ -129,6 +139,7 @@ def test_the_figure_has_a_panel_for_each_environment_and_for_all(root: Path) -> 
     figure = draw(srl.compare(root, out=root / "figures" / "c.svg"), 6.75)
     assert [panel.get_title() for panel in figure.axes] == ["A", "B", "all"]
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["rate 0.1", "rate 0.2"]
+    assert figure.axes[0].get_xlim()[0] < 1.0, "the lowest interval, from 1 to 3, does not begin at the frame"
     assert (root / "figures" / "c.svg").stat().st_size > 1000
 
 

@@ -72,10 +72,12 @@ def test_a_policy_acts_without_srl(tmp_path: Path, capsys: pytest.CaptureFixture
     assert act_alone(run.path / "policy.onnx", observations).tolist() == expected.tolist()
 
 
-@pytest.mark.parametrize("algo", [pytest.param("apex", marks=pytest.mark.slow), "r2d2"])
-def test_a_q_network_is_exported_with_the_value_of_its_best_action(tmp_path: Path, algo: str) -> None:
+@pytest.mark.parametrize("algo", [pytest.param("apex", marks=pytest.mark.slow), "r2d2", "muzero", "alphazero"])
+def test_a_network_of_an_off_policy_algorithm_is_exported_with_its_value(tmp_path: Path, algo: str) -> None:
+    """Q networks with the value of the best action, MuZero's and AlphaZero's without a search."""
     settings = {"hidden_sizes": (16,), "memory_size": 8} if algo == "r2d2" else {"hidden_sizes": (16,)}
-    run = untrained(tmp_path, "CartPole-v1", algo=algo, **{algo: settings})
+    environment = "game:cartpole" if algo == "alphazero" else "CartPole-v1"
+    run = untrained(tmp_path, environment, algo=algo, **{algo: settings})
     done = srl.export(run.path)
     assert done.checked
     assert "value" in done.outputs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from ctypes.util import find_library
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import srl
 from srl.cli.main import main
 from srl.environments.adapters.vector import VectorConfig
 from srl.environments.registry import lanes_config
+from srl.results.record import write_video
 
 imageio = pytest.importorskip("imageio.v3")
 
@@ -33,6 +35,17 @@ def test_a_video_has_the_reported_frames(tmp_path: Path, kind: str, capsys: pyte
     assert frames.shape[1:3] == (400, 600)
     assert frames.std() > 0
     assert [path.name for path in out.parent.iterdir()] == [out.name]
+
+
+def test_a_frame_with_odd_sides_becomes_even_without_a_warning(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ffmpeg = pytest.importorskip("imageio_ffmpeg")
+    frame = np.arange(75 * 51 * 3).reshape(75, 51, 3).astype(np.uint8)
+    assert write_video(tmp_path / "odd.mp4", frame, iter([frame]), 10) == 2
+    assert capfd.readouterr() == ("", "")
+    described = subprocess.run([ffmpeg.get_ffmpeg_exe(), "-i", tmp_path / "odd.mp4"], capture_output=True, text=True)
+    assert " 52x76 " in described.stderr.replace(",", " ")
 
 
 def test_a_video_ends_with_its_episodes(tmp_path: Path) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,11 +26,28 @@ from srl.schedulers.hosts.messages import (
     CommittedState,
     JoinAccepted,
     Rejoin,
+    StartWorker,
     StateStored,
     WorkerExited,
 )
 
 ACTOR, OTHER, LOST = (WorkerId("actors", index, 3) for index in range(3))
+TRAINER = WorkerId("trainers", 0, 101)
+
+
+@dataclass(frozen=True)
+class CommittingConfig(IdleConfig):
+    def committed_policy(self) -> str:
+        return "policy"
+
+
+def received(channel: Channel, *kinds: type[Any]) -> Any:
+    """Return the next message of these kinds that has arrived."""
+    channel.flush()
+    while (found := channel.receive()) is not None:
+        if isinstance(found[0], kinds):
+            return found[0]
+    return None
 
 
 class Takeover(FakeHosts):
@@ -44,10 +63,11 @@ class Takeover(FakeHosts):
     def find_orphans(self, *hosts: str) -> Future[list[OrphanWorker]]:
         return self.thread.submit(self.scheduler.find_orphans, hosts, PATIENCE)
 
-    def rejoin(self, host: str, *worker_ids: WorkerId) -> Channel:
-        """A host returns with these workers."""
+    def rejoin(self, host: str, *worker_ids: WorkerId, state: int = -1) -> Channel:
+        """A host returns with these workers, and a committed state of this version."""
         orphans = [OrphanWorker(worker_id, True, {}) for worker_id in worker_ids]
-        channel = self.connect(Rejoin(join_message(host), "run", SECRET, f"tcp:{host}:1", orphans))
+        rejoin = Rejoin(join_message(host), "run", SECRET, f"tcp:{host}:1", orphans, {"policy": state})
+        channel = self.connect(rejoin)
         self.channels.append(channel)
         self.receive(channel, JoinAccepted)
         return channel
@@ -111,6 +131,31 @@ def test_a_host_that_returned_and_is_lost_again_takes_its_workers_along(takeover
     for worker_id in (ACTOR, OTHER):
         takeover.adopt(worker_id)
     assert takeover.died(ACTOR) == Died(ACTOR, "its host was lost again", blameless=True)
+
+
+def test_a_lost_trainer_starts_once_the_newest_state_of_any_host_has_arrived(takeover: Takeover) -> None:
+    orphans = takeover.find_orphans("a", "b")
+    newest, older = takeover.rejoin("a", ACTOR, state=5), takeover.rejoin("b", OTHER, state=4)
+    orphans.result()
+    takeover.scheduler.start(TRAINER, CommittingConfig(), Resources(node="b"), 0)
+    older.send(CommittedState("policy", 4, {}, ["parameters"]), [np.zeros(3, np.float32)])
+    until(lambda: takeover.memory.commits["policy"].version == 4, lambda: takeover.scheduler.poll(0.0))
+    assert isinstance(until(lambda: received(older, StartWorker, StateStored)), StateStored)
+    newest.send(CommittedState("policy", 5, {}, ["parameters"]), [np.ones(3, np.float32)])
+    wait = lambda: takeover.scheduler.poll(0.0)  # noqa: E731
+    first = until(lambda: received(older, StartWorker, CommittedState), wait)
+    assert isinstance(first, CommittedState)
+    assert first.version == 5
+    assert until(lambda: received(older, StartWorker), wait).worker_id == TRAINER
+
+
+def test_a_lost_trainer_does_not_wait_for_the_state_of_a_host_that_is_lost_again(takeover: Takeover) -> None:
+    orphans = takeover.find_orphans("a", "b")
+    newest, older = takeover.rejoin("a", ACTOR, state=5), takeover.rejoin("b", OTHER)
+    orphans.result()
+    takeover.scheduler.start(TRAINER, CommittingConfig(), Resources(node="b"), 0)
+    newest.close()
+    assert until(lambda: received(older, StartWorker), lambda: takeover.scheduler.poll(0.0)).worker_id == TRAINER
 
 
 def test_a_takeover_fails_if_no_host_reconnects(takeover: Takeover) -> None:

@@ -118,6 +118,8 @@ def orphan() -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", "import sys; sys.stdin.read()", MODULE], stdin=subprocess.PIPE
     )
+    # The kernel closes the descriptors of the old program, for which Popen waits, before it shows the new command line.
+    until(lambda: MODULE.encode() in Path(f"/proc/{process.pid}/cmdline").read_bytes())
     yield process
     process.kill()
     process.communicate()

@@ -82,6 +82,19 @@ def test_a_version_waits_until_its_state_is_stored(hosts: Hosts, channels: tuple
     assert sent(channels[0]) == [0, 1]
 
 
+def test_the_last_state_of_a_trainer_that_died_does_not_wait_for_a_confirmation(
+    hosts: Hosts, channels: tuple[FakeChannel, FakeChannel]
+) -> None:
+    hosts.commit(0)
+    hosts.commit(1)
+    hosts.upload.send(at_once=True)
+    assert sent(channels[0]) == [0, 1]
+    hosts.upload.confirm("policy", 0)
+    hosts.wait_for(0)
+    hosts.upload.send(at_once=True)
+    assert sent(channels[0]) == [0, 1]
+
+
 def test_a_version_whose_upload_died_with_the_controller_reaches_the_other_hosts(
     hosts: Hosts, channels: tuple[FakeChannel, FakeChannel]
 ) -> None:

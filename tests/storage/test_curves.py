@@ -173,6 +173,15 @@ def test_algorithms_are_labeled_by_their_names_alone(tmp_path: Path) -> None:
     assert [group.label for group in group_runs([("", run) for run in runs])] == ["ppo", "a2c"]
 
 
+def test_an_evaluation_has_its_own_value_not_a_mean_over_several(tmp_path: Path) -> None:
+    evaluated = [
+        {"step": step, "kind": "evaluation", "elapsed": 1.0, "eval/return": value, "eval/episodes": 10}
+        for step, value in ((10, 1.0), (20, 9.0))
+    ]
+    run = make(tmp_path, "a", [*rows(1, 2, 3), *evaluated])
+    assert read_curve(run, "eval").values.tolist() == [1, 9]
+
+
 def test_a_curve_is_over_episodes_too(tmp_path: Path) -> None:
     records = [{**row, "episodes": count} for row, count in zip(rows(1, 2, 3), (4, 0, 6), strict=True)]
     evaluated = {"step": 30, "kind": "evaluation", "elapsed": 2.5, "eval/return": 7.0, "eval/episodes": 50}

@@ -15,8 +15,9 @@ import pytest
 from support.waiting import until
 
 from srl.base.files import Losses
-from srl.storage.metric_rows import RowFile, RowReader, current_rows, last_updates
-from srl.storage.metric_sinks import SinkThread, TensorboardSink
+from srl.storage.metric_rows import RowFile, RowReader, last_updates
+from srl.storage.metric_sinks import SinkThread, TensorboardSink, crc32c
+from srl.storage.metric_table import MetricTable, metric_columns
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -57,14 +58,15 @@ def test_updates_that_a_killed_run_repeated_count_once(tmp_path: Path) -> None:
         file.append(10 * number, update(number, number - 2.5, loss=-number), 0.0)
     with path.open("a") as half:
         half.write('{"step": 50, "kind": "upd')  # still being written
-    rows = current_rows(path)
-    assert [(row["step"], row["loss"], row["elapsed"]) for row in rows if row["kind"] == "update"] == [
+    table = MetricTable(path)
+    table.read()
+    assert [(row["step"], row["loss"], row["elapsed"]) for row in table.texts(kind="update")] == [
         (10, 1, 1.0),
         (20, 2, 2.0),
         (30, -3, 4.5),
         (40, -4, 5.5),
     ]
-    assert [row["eval/return"] for row in rows if row["kind"] == "evaluation"] == [1, 2]
+    assert [row["eval/return"] for row in table.texts(kind="evaluation")] == [1, 2]
     assert last_updates(path) == {"policy": 4}
     assert last_updates(tmp_path / "missing") == {}
 
@@ -73,7 +75,7 @@ def test_updates_of_one_policy_do_not_replace_those_of_another(tmp_path: Path) -
     file = RowFile(tmp_path / "m.jsonl")
     for step, (policy, number) in enumerate([("a", 1), ("a", 2), ("b", 1), ("a", 3), ("b", 2)]):
         file.append(step, {"kind": "update", "policy": policy, f"{policy}/update": number}, 0.0)
-    assert len(current_rows(tmp_path / "m.jsonl")) == 5
+    assert len(metric_columns(tmp_path / "m.jsonl")["step"]) == 5
     assert last_updates(tmp_path / "m.jsonl") == {"a": 3, "b": 2}
 
 
@@ -104,10 +106,11 @@ def test_tensorboard_reads_what_was_written_and_torch_is_not_imported(tmp_path: 
 
 
 class ListSink:
-    """A sink that keeps steps. It fails while `broken`, and hangs until `go` is set."""
+    """A sink that keeps steps. It fails while `broken` and at the step `refused`, and hangs until `go` is set."""
 
     def __init__(self) -> None:
         self.broken = False
+        self.refused = -1
         self.go = threading.Event()
         self.go.set()
         self.steps: list[int] = []
@@ -116,7 +119,7 @@ class ListSink:
 
     def write(self, step: int, metrics: Mapping[str, float], wall: float) -> None:
         self.go.wait(30)
-        if self.broken:
+        if self.broken or step == self.refused:
             self.num_failed += 1
             raise OSError(28, "No space left on device")
         self.steps.append(step)
@@ -159,19 +162,41 @@ def test_a_sink_gets_every_row_and_is_closed(rows: RowFile, follow: Follow) -> N
     assert sink.closed
 
 
-def test_rows_wait_in_the_file_while_a_sink_fails(rows: RowFile, follow: Follow) -> None:
+def test_an_outage_of_a_sink_loses_no_row(rows: RowFile, follow: Follow) -> None:
     warnings: list[str] = []
     sink, thread = follow(warn=warnings.append, retry_seconds=0.01)
     sink.broken = True
-    for step in range(3):
+    for step in range(5):
         rows.append(step, {"loss": 1.0}, 0.0)
-    until(lambda: sink.num_failed >= 1)
+    until(lambda: sink.num_failed >= 10)
     sink.broken = False
     thread.finish(30.0)
-    lost = thread.close()
-    assert sink.steps == list(range(lost, 3))
+    assert thread.close() == 0
+    assert sink.steps == list(range(5))
     assert len(warnings) == 1
     assert "mine cannot write metrics (the disk is full" in warnings[0]
+
+
+def test_a_row_that_a_working_sink_refuses_is_left_out(rows: RowFile, follow: Follow) -> None:
+    sink, thread = follow(warn=lambda text: None, retry_seconds=0.01)
+    sink.refused = 1
+    for step in range(4):
+        rows.append(step, {"loss": 1.0}, 0.0)
+    until(lambda: sink.steps == [0, 2, 3])
+    thread.finish(30.0)
+    assert thread.close() == 1
+    assert sink.num_failed >= 3
+
+
+def test_a_sink_that_still_fails_at_the_end_has_one_more_attempt(rows: RowFile, follow: Follow) -> None:
+    sink, thread = follow(warn=lambda text: None, retry_seconds=600.0)
+    sink.broken = True
+    for step in range(100):
+        rows.append(step, {"loss": 1.0}, 0.0)
+    until(lambda: sink.num_failed >= 1)
+    thread.finish(600.0)
+    assert thread.close() == 100
+    assert sink.num_failed <= 6
 
 
 def test_a_sink_that_hangs_delays_nothing_and_its_losses_are_counted(rows: RowFile, follow: Follow) -> None:
@@ -217,3 +242,24 @@ def test_a_sink_that_never_wrote_closes_quietly(tmp_path: Path) -> None:
     RowFile(tmp_path / "x").close()
     TensorboardSink(tmp_path).close()
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"123456789", 0xE3069283),
+        (bytes(32), 0x8A9136AA),  # this one and the next two: RFC 3720, B.4
+        (b"\xff" * 32, 0x62A8AB43),
+        (bytes(range(32)), 0x46DD794E),
+    ],
+)
+def test_checksums_are_those_of_the_standard(data: bytes, expected: int) -> None:
+    assert crc32c(data) == expected
+
+
+@pytest.mark.parametrize("count", [4, 255, 256, 257, 5000])
+def test_checksums_of_any_length_are_those_that_tensorboard_expects(count: int) -> None:
+    from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import crc32c as expected
+
+    data = bytes((7 * index * index + 3) % 251 for index in range(count))
+    assert crc32c(data) == expected(data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -97,6 +98,7 @@ from srl.storage.metric_rows import RowFile
 from srl.storage.service_sinks import Sinks
 root, name = pathlib.Path(sys.argv[1]), sys.argv[2]
 run = RunDirectory(root / "run") if (root / "run").exists() else create(root, "run")
+(run.path / "machine.json").write_text('{"python": "3.x"}')
 run.write_config({"environment": "CartPole-v1", "options": {"type": "x", "fields": {"seed": 1}}})
 sinks = Sinks(run, (name,))
 RowFile(run.metrics).append(10, {"return": 1.5, "nan": float("nan")}, 0.0)
@@ -134,4 +136,9 @@ def test_wandb_stores_the_metrics_of_a_run_offline(tmp_path: Path) -> None:
     runs = [path.name for path in (tmp_path / "run" / "wandb").glob("offline-run-*")]
     identity = (tmp_path / "run" / "wandb.id").read_text().strip()
     assert runs
+    # W&B's file holds the config as entries of a name and a value in JSON, without compression.
+    stored = (tmp_path / "run" / "wandb" / runs[0] / f"run-{identity}.wandb").read_bytes()
+    for name, value in {"environment": '"CartPole-v1"', "seed": "1", "system": '{"python":"3.x"}'}.items():
+        entry = rf"{name}.{{1,8}}{re.escape(value)}"
+        assert re.search(entry.encode(), stored, re.DOTALL), name
     assert all(name.endswith(identity) for name in runs)

@@ -1,5 +1,6 @@
 """The journal contains each update once, and its check detects errors."""
 
+import tracemalloc
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,21 @@ def test_repeated_reports_are_recognized_in_a_long_journal(tmp_path: Path, monke
     for update in (8, 9, 10):
         successor.add(entry(update))
     assert [line.update for line in updates(read(path))] == list(range(1, 11))
+
+
+def test_taking_over_a_long_journal_takes_a_fraction_of_its_size_in_memory(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    first = Journal(path)
+    for update in range(1, 2001):
+        first.add(entry(update, samples=[f"actors/{actor}.0:{update}" for actor in range(16)]))
+    tracemalloc.start()
+    try:
+        Journal(path).add(entry(2000))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(list(read(path))) == 2000
+    assert peak < path.stat().st_size / 2
 
 
 def test_entries_that_could_not_be_recorded_leave_a_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

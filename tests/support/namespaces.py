@@ -31,17 +31,17 @@ class Hosts:
         # `ip netns exec` would hide cgroups, which Slurm wants to see.
         own = f'hostname "$0" && mount --bind {self.folder}/hosts /etc/hosts && exec "$@"'
         return (
-            *("nsenter", f"--net=/run/netns/{self._space(index)}", "unshare", "--uts", "--mount"),
+            *("nsenter", f"--net=/run/netns/{self.space(index)}", "unshare", "--uts", "--mount"),
             *("sh", "-c", own, self.names[index]),
         )
 
     def set_link(self, index: int, state: str) -> None:
         """Disconnect a host (down) or connect it again (up)."""
-        _ip("-n", self._switch, "link", "set", f"port{index}", state)
+        _ip("-n", self.switch, "link", "set", f"port{index}", state)
 
     def set_rate(self, index: int, bytes_per_second: int) -> None:
         """Limit a host's link in both directions; 0 removes the limit."""
-        for space, device in ((self._space(index), "eth0"), (self._switch, f"port{index}")):
+        for space, device in ((self.space(index), "eth0"), (self.switch, f"port{index}")):
             with contextlib.suppress(subprocess.CalledProcessError):  # there was no limit
                 _run("tc", "-n", space, "qdisc", "delete", "dev", device, "root")
             if bytes_per_second:
@@ -50,14 +50,14 @@ class Hosts:
 
     def set_direction(self, index: int, direction: str, works: bool) -> None:
         """Drop what a host sends ("out") or what is sent to it ("in"), or stop dropping it."""
-        space, device = (self._switch, f"port{index}") if direction == "out" else (self._space(index), "eth0")
+        space, device = (self.switch, f"port{index}") if direction == "out" else (self.space(index), "eth0")
         rule = f"{{ type filter hook ingress device {device} priority 0; policy drop; }}"
         cut = f"add table netdev {device}; add chain netdev {device} cut {rule}"
         command = f"delete table netdev {device}" if works else cut
         _run("nsenter", f"--net=/run/netns/{space}", "nft", command)
 
     def processes(self, index: int) -> list[int]:
-        found = subprocess.run(["ip", "netns", "pids", self._space(index)], capture_output=True, text=True, check=True)
+        found = subprocess.run(["ip", "netns", "pids", self.space(index)], capture_output=True, text=True, check=True)
         return [int(word) for word in found.stdout.split()]
 
     def power_off(self, index: int) -> None:
@@ -70,23 +70,25 @@ class Hosts:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, number)
 
-    def _space(self, index: int) -> str:
+    def space(self, index: int) -> str:
+        """Return the name of a host's network namespace."""
         return f"srl{os.getpid()}-{index}"
 
     @property
-    def _switch(self) -> str:
+    def switch(self) -> str:
+        """Name of the switch's network namespace."""
         return f"srl{os.getpid()}-switch"
 
     def _set_up(self) -> None:
-        _ip("netns", "add", self._switch)
-        _ip("-n", self._switch, "link", "add", "bridge", "type", "bridge", "forward_delay", "0", "stp_state", "0")
-        _ip("-n", self._switch, "link", "set", "bridge", "up")
+        _ip("netns", "add", self.switch)
+        _ip("-n", self.switch, "link", "add", "bridge", "type", "bridge", "forward_delay", "0", "stp_state", "0")
+        _ip("-n", self.switch, "link", "set", "bridge", "up")
         for index in range(len(self.names)):
-            space, port = self._space(index), f"port{index}"
+            space, port = self.space(index), f"port{index}"
             _ip("netns", "add", space)
             _ip("-n", space, "link", "set", "lo", "up")
-            _ip("link", "add", "eth0", "netns", space, "type", "veth", "peer", "name", port, "netns", self._switch)
-            _ip("-n", self._switch, "link", "set", port, "master", "bridge", "up")
+            _ip("link", "add", "eth0", "netns", space, "type", "veth", "peer", "name", port, "netns", self.switch)
+            _ip("-n", self.switch, "link", "set", port, "master", "bridge", "up")
             _ip("-n", space, "address", "add", f"{self.address(index)}/24", "dev", "eth0")
             _ip("-n", space, "link", "set", "eth0", "up")
         known = ["127.0.0.1 localhost", *(f"{self.address(index)} {name}" for index, name in enumerate(self.names))]
@@ -96,9 +98,9 @@ class Hosts:
         for index in range(len(self.names)):
             with contextlib.suppress(subprocess.CalledProcessError):  # it was not made yet
                 self.signal_all(index, signal.SIGKILL)
-                _ip("netns", "delete", self._space(index))
+                _ip("netns", "delete", self.space(index))
         with contextlib.suppress(subprocess.CalledProcessError):
-            _ip("netns", "delete", self._switch)
+            _ip("netns", "delete", self.switch)
 
 
 @contextmanager

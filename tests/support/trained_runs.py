@@ -29,6 +29,9 @@ def untrained(root: Path, env: str, env_args: dict[str, Any] | None = None, **op
     """Return a run whose policy has its initial parameters with some noise, so that its actions differ."""
     made = make_options(**options)
     environment = lanes_config(env, **(env_args or {}))
+    if made.algorithm.wants_simulator():
+        environment = environment.with_states()
+        made = made.replace(algorithm=made.algorithm.for_simulator(environment.simulator()))
     lanes = environment.build(1)
     team = lanes.spec.teams[0]
     lanes.close()

@@ -215,17 +215,26 @@ def test_a_change_that_is_not_possible_names_what_is(tmp_path: Path) -> None:
         train(tmp_path, Unknown(), steps=1_000_000)
 
 
-def test_a_callback_on_the_command_line_stops_a_run_of_processes(terminal: Terminal, tmp_path: Path) -> None:
+@pytest.mark.parametrize("scheduler", ["processes", pytest.param("hosts", marks=pytest.mark.slow)])
+def test_a_callback_on_the_command_line_logs_changes_an_option_and_stops_a_run(
+    terminal: Terminal, tmp_path: Path, scheduler: str
+) -> None:
     (tmp_path / "mine.py").write_text(
         "import srl\n\n"
         "class Limit(srl.Callback):\n"
         "    def __init__(self, updates):\n"
         "        self.updates = updates\n\n"
         "    def on_update(self, record):\n"
-        "        if record['update'] >= self.updates:\n"
+        "        self.run.log(doubled=2 * record['update'])\n"
+        "        self.run.change('learning_rate', 0.25)\n"
+        "        if record['update'] >= self.updates and record['learning_rate'] == 0.25:\n"
         "            self.run.stop('my limit')\n"
     )
-    command = terminal.train(*GENTLE, "--steps", "1000000000", "--callback", f"{tmp_path}/mine.py:Limit,updates=5")
+    callback = ("--callback", f"{tmp_path}/mine.py:Limit,updates=5")
+    command = terminal.train(*GENTLE, "--steps", "1000000000", "--scheduler", scheduler, *callback)
     ended = command.end()
     assert ended.code == 0, ended.text
     assert "my limit" in ended.out
+    found = rows(srl.load_run(terminal.root / "run"))
+    assert {2, 4, 6} <= {row.get("doubled") for row in found}
+    assert [row for row in found if row["kind"] == "update"][-1]["option/learning_rate"] == 0.25

@@ -9,21 +9,24 @@ RUN = (*SLEEPY, "--actors", "2", "--steps", "1000000000", "--inference", "remote
 
 
 def test_a_run_recovers_from_faults_and_its_invariants_hold(terminal: Terminal) -> None:
-    command = terminal.train(*RUN)
+    command = terminal.train(*RUN, "--checkpoint-seconds", "0.5")
     command.wait_for_steps(500)
     nonsense = terminal.call("chaos", "run", "--faults", "floods")
     assert nonsense.code == 2
     assert "choose from kill, stop, slow, partition, slow-link, freeze-host, freeze-zygote, flood" in nonsense.err
     chaos = terminal.run(
-        *("chaos", "run", "--faults", "kill,slow,partition,slow-link,flood,freeze-host"),
-        *("--every", "0.7", "--count", "6", "--seconds", "0.5"),
+        *("chaos", "run", "--faults", "kill,slow,partition,slow-link,flood,freeze-host,full-disk,corrupt-checkpoint"),
+        *("--every", "0.7", "--count", "8", "--seconds", "0.5"),
     )
     assert chaos.code == 0, chaos.text
     assert "all invariants hold" in chaos.out
     assert "updates, checked" in chaos.out
+    assert {"full-disk", "corrupt-checkpoint"} <= set(chaos.out.split())
     assert "skipping freeze-host: it needs a run with agents (--scheduler hosts)" in chaos.out
     command.signal(signal.SIGINT)
-    assert command.end().code == 130
+    ended = command.end()
+    assert ended.code == 130
+    assert "the disk is full" in ended.text
 
 
 @pytest.mark.slow

@@ -51,6 +51,13 @@ def test_ps_scale_change_and_stop_reach_a_run_from_another_terminal(
     command.wait(lambda now: "Slow has no attribute 'lenght'" in str(now["messages"]), "the typing error")
     after = command.wait_for_steps(status["steps"] + 500)
     assert after["restarts"] == 0
+    run = Path(after["path"])
+    assert "mine writes a checkpoint" in terminal.call("save", "mine").out
+    wait_for(lambda: '"event":"checkpoint"' in (run / "system.jsonl").read_text(), "the event of a checkpoint")
+    assert '"text":"actors: 1 -> 2"' in (run / "system.jsonl").read_text()
+    latest_checkpoint(run)
+    edges = {(edge["source"], edge["target"], edge["kind"]) for edge in after["edges"]}
+    assert {("actors", "policies", "request"), ("actors", "trainers", "push")} <= edges
 
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(terminal.runtime))  # this process is another terminal, too
     for change, texts in {
@@ -66,7 +73,7 @@ def test_ps_scale_change_and_stop_reach_a_run_from_another_terminal(
     assert main(["change", "mine", "gama=0.9"]) == 2
     assert "gama cannot change during this run" in capsys.readouterr().err
     assert main(["scale", "mime", "actors=2"]) == 2
-    assert "no run in progress, or more than one, matches 'mime'" in capsys.readouterr().err
+    assert "no run in progress is called 'mime'" in capsys.readouterr().err
     assert main(["resume", "mine", "--root", str(terminal.root)]) == 2
     assert "already running" in capsys.readouterr().err
     assert main(["stop", "latest", "--root", str(terminal.runtime)]) == 2  # there is no run in that directory

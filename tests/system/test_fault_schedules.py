@@ -14,7 +14,10 @@ def test_random_schedules_of_faults_break_no_invariant() -> None:
 
 @pytest.mark.parametrize(
     "seed",
-    [503945],  # an agent that reconnected, and whose connection was reset once more, took a live controller for dead
+    [
+        503945,  # an agent that reconnected, and whose connection was reset once more, took a live controller for dead
+        2000587,  # after a takeover, a trainer started elsewhere before its newest state had arrived
+    ],
 )
 def test_schedules_that_once_broke_an_invariant_break_none(seed: int) -> None:
     Simulation(seed).run()

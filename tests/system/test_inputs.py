@@ -298,4 +298,4 @@ def test_an_environment_that_always_fails_is_noticed_once_and_its_report_shows_o
     assert "adapters/gymnasium.py" not in str(caught.value)
     shown = capsys.readouterr().out
     assert shown.count("an environment failed and was restarted") == 1
-    assert f" check env     srl check-env {FAULTY}\n" in shown
+    assert f" check env     srl check-env {FAULTY} --env-arg after=20 --env-arg length=30\n" in shown

@@ -70,6 +70,10 @@ def test_a_run_counts_gradient_steps_and_resumes_exactly(places: Path) -> None:
     whole = learned(places, "bc", steps=35, name="whole", eval_every=10, eval_episodes=1)
     assert [row["step"] for row in rows_of(whole)] == [10, 20, 30, 35]
     assert [row["gradient_steps"] for row in rows_of(whole)] == [10, 20, 30, 35]
+    evaluation = whole.status.policies["policy"].evaluation
+    assert evaluation is not None
+    assert (evaluation.step, evaluation.version) == (35, 4)  # the last policy is always evaluated
+    assert whole.status.replay[0].size == 600
     run = learned(places, "bc", steps=20, name="twice")
     assert main(["resume", "twice", "--root", str(places), "--steps", "35"]) == 0
     assert [row["step"] for row in rows_of(run)] == [10, 20, 30, 35]

@@ -50,7 +50,9 @@ def test_a_killed_trainer_continues_with_its_replay(terminal: Terminal, tmp_path
     command = terminal.train("Pendulum-v1", *options, *SMALL)
     before = command.wait_for_steps(500)
     trainer = next(worker for worker in before["workers"] if worker["name"] == "trainers/0")
-    psutil.Process(trainer["pid"]).kill()
+    process = psutil.Process(trainer["pid"])
+    assert process.environ()["OMP_NUM_THREADS"] == "1", "threads of several workers that spin slow each other down"
+    process.kill()
     after = command.wait(
         lambda status: status["restarts"] == 1 and status["steps"] > before["steps"] + 300, "steps of the replacement"
     )
@@ -107,6 +109,21 @@ def test_options_of_replay_that_cannot_work_are_refused(tmp_path: Path) -> None:
             "learning-starts 10,000 is not below --steps 100: .* --algo.learning-starts 10,",
             {"algo": "sac", "steps": 100},
         ),
+        (
+            "returns of n-step 40 need a replay of at least 160 decisions, 10 blocks of 4 steps x 4 lanes; found 100",
+            {"algo": "sac", "sac": {"n_step": 40, "replay_size": 100, "batch_size": 8}},
+        ),
+        ("n-step 9 would end with a block of 4 steps", {"algo": "sac", "sac": {"n_step": 9}, "trainers": 2}),
+        (
+            "cannot be reached: the trainer would limit it, with 16,000,000 gradient steps for each update .* GiB",
+            {"algo": "sac", "sac": {"updates_per_decision": 1e6}},
+        ),
+        (
+            "allows no gradient step in the 10,000 decisions after the warm-up",
+            {"algo": "sac", "sac": {"updates_per_decision": 1e-5}, "steps": 20_000},
+        ),
+        ("'her' is not an algorithm but options of one: --algo sac --algo.her future", {"algo": "her"}),
+        ("samples per insert are this times `batch_size`", {"algo": "sac", "samples_per_insert": 4}),
         ("--save-replay: ppo has no replay", {"algo": "ppo", "save_replay": True}),
         ("--save-replay works with", {"algo": "sac", "save_replay": True, "scheduler": "hosts"}),
     ]

@@ -12,6 +12,9 @@ import pytest
 from support.terminals import Terminal, worker
 
 import srl
+from srl.controller.supervision import scaled
+from srl.experiments.graph.preparation import prepare
+from srl.experiments.options.keywords import make_options
 
 SMALL = ("--recipe", "none", "--algo.hidden-sizes", "16", "--algo.learning-starts", "64", "--algo.batch-size", "16")
 
@@ -81,6 +84,26 @@ def test_a_resumed_run_continues_with_the_saved_replay_of_its_workers(tmp_path: 
     assert "gradient_steps" in first  # 200 decisions would have to be collected first, if the replay were empty
 
 
+def test_the_number_of_replay_workers_changes_only_between_two_runs(tmp_path: Path) -> None:
+    settings = {"hidden_sizes": (16,), "learning_starts": 64, "batch_size": 16, "updates_per_decision": 0.1}
+    options: dict[str, Any] = {
+        "algo": "sac",
+        "sac": settings,
+        "scheduler": "inline",
+        "recipe": "none",
+        "replay": "host",
+    }
+    groups = {group.name: group for group in prepare("Pendulum-v1", make_options(**options), ()).experiment.groups}
+    with pytest.raises(
+        ValueError, match=r"replay cannot be resized during the run: .*resume` it with another --replay"
+    ):
+        scaled(groups, "replay", 2, relative=False)
+    run = srl.train("Pendulum-v1", steps=128, root=tmp_path, name="run", sinks=(), **options)
+    resumed = srl.resume(run.path, steps=256, replay_workers=2)
+    assert any("the replay starts empty" in text for text in resumed.status.messages), resumed.status.messages
+    assert len(resumed.status.replay) == 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -92,6 +115,10 @@ def test_a_resumed_run_continues_with_the_saved_replay_of_its_workers(tmp_path: 
         (("Pendulum-v1", "--algo", "sac", "--replay-workers", "2"), "an inline replay has no workers"),
         (("Pendulum-v1", "--algo", "sac", "--replay", "host", "--trainers", "3"), "multiple of the 3 trainers"),
         (("Pendulum-v1", "--algo", "sac", "--replay", "host", "--horizon", "100000"), "more than a message"),
+        (
+            ("Pendulum-v1", "--algo", "sac", "--replay", "host", "--replay-workers", "2", "--algo.n-step", "9"),
+            "n-step 9 would end with a block of 4 steps: expected --horizon 9 or more",
+        ),
     ],
 )
 def test_a_replay_that_cannot_work_is_refused(terminal: Terminal, arguments: tuple[str, ...], message: str) -> None:

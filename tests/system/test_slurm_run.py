@@ -129,7 +129,7 @@ def test_a_waiting_job_is_listed_stopped_and_not_submitted_twice(
     assert main(["ps", "--all", *root]) == 0
     assert "stopped" in capsys.readouterr().out
     assert main(["stop", "run", *root]) == 2
-    assert "no run in progress, or more than one, matches 'run'" in capsys.readouterr().err
+    assert "no run in progress is called 'run'" in capsys.readouterr().err
 
 
 def test_a_job_that_can_never_start_is_canceled(

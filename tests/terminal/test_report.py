@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console, RenderableType
 
-from srl.api.status import EvaluationStatus, PolicyStatus, RunStatus, WorkerStatus
+from srl.api.status import EvaluationStatus, PolicyStatus, RunStatus, Settings, WorkerStatus
 from srl.storage.run_listing import ListedRun
 from srl.terminal.report import final_report, print_report
 from srl.terminal.tables import list_of_runs, ps_table
@@ -105,6 +106,22 @@ def test_a_report_says_whether_the_final_policy_was_evaluated(
     found = EvaluationStatus(**common, best_return=90.0, best_step=300, **evaluation)
     policies = {"policy": PolicyStatus(version=5, evaluation=found)}
     assert f" evaluation    {expected}" in final_report(snapshot(state="finished", policies=policies)).plain
+
+
+def test_a_report_says_that_evaluations_had_too_little_time(snapshot: Snapshot) -> None:
+    found = EvaluationStatus(1, 0, 8, 10, 2.0, None, 9.0, 2.0, 0)
+    policies = {"policy": PolicyStatus(version=8, evaluation=found)}
+    settings = Settings(eval_versions=2, eval_share=0.03)
+    text = final_report(snapshot(state="finished", policies=policies, settings=settings)).plain
+    assert " evaluation    2.00 at step 0; 1 of 4 evaluations: --eval-share 0.03 allows no more\n" in text
+
+
+def test_the_suggested_check_has_the_options_of_the_environment(snapshot: Snapshot, tmp_path: Path) -> None:
+    options = {"run": {"env_args": {"mode": "nan", "size": 3, "wide": True}}}
+    (tmp_path / "config.json").write_text(json.dumps({"environment": "env.py:make", "options": options}))
+    status = snapshot(state="failed", environment="env.py:make", lane_failures=1, path=str(tmp_path))
+    expected = "srl check-env env.py:make --env-arg mode=nan --env-arg size=3 --env-arg wide=true\n"
+    assert expected in final_report(status).plain
 
 
 def test_a_goal_reached_early_is_named(snapshot: Snapshot) -> None:

@@ -33,14 +33,14 @@ FRAME = """\
  SRL  CartPole-v1 · ppo  CartPole-v1-ppo-1-20260131-235959      running  12.3 s
  ━━━━━━━━━━━━━━━━━━━━───────────────────  52 %  524,288 / 1,000,000  2.3 s left
 
- return      312.4              317.0 ┤                                   ⢀⡠⠤⠒⠉
- length      312.4                    │                              ⣀⡠⠔⠒⠉⠁
- episodes    4,211                    │                         ⣀⡠⠔⠒⠉
- env         210k/s                   │                    ⣀⡠⠔⠒⠉
- train       205k/s                   │               ⣀⠤⠔⠊⠉
- updates     128                      │          ⣀⠤⠔⠊⠉
- lag         1.0  max 1 of 1          │    ⢀⣀⠤⠔⠊⠉
- failures    none                20.0 ┤⣀⠤⠒⠊⠁
+ return      312.4                317.0 ┤                                 ⢀⡠⠤⠒⠉
+ length      312.4                      │                            ⢀⣀⠤⠒⠊⠁
+ episodes    4,211                      │                        ⣀⠤⠔⠊⠁
+ env         210k/s                     │                   ⣀⠤⠔⠊⠉
+ train       205k/s                     │              ⣀⡠⠔⠒⠉
+ updates     128                        │         ⢀⡠⠔⠒⠉
+ lag         1.0  max 1 of 1            │    ⢀⡠⠤⠒⠉⠁
+ failures    none                  20.0 ┤⣀⠤⠒⠊⠁
 
  samples     █████████████▌·············  50 % of the next batch
  actors/0    ██████████████████████·····  env 40  inference 30  waiting 20
@@ -227,6 +227,13 @@ def two_policies(snapshot: Snapshot) -> RunStatus:
         streams=[StreamStatus(f"samples/{name}/0", "push", filled=0.5) for name in ("hiders", "seekers")],
         workers=[WorkerStatus(f"trainers-{name}/0", "t", state="running") for name in ("hiders", "seekers")],
     )
+
+
+def test_a_long_evaluation_loses_its_interval_not_its_step(snapshot: Snapshot) -> None:
+    for mean, shown in ((-90.3, "eval        -90.3 ± 91.7 @ 48.7k "), (-1090.3, "eval        -1,090.3 @ 48.7k ")):
+        found = EvaluationStatus(3, 48_700, 40, 10, mean, 91.7, 20.0, 6.5, 400_000)
+        text = "\n".join(plain(snapshot(policies={"policy": PolicyStatus(evaluation=found)}), 80, 26))
+        assert shown in text, text
 
 
 def test_a_frame_shows_every_policy(snapshot: Snapshot) -> None:

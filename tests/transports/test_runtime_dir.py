@@ -16,7 +16,7 @@ NOBODY = 2**22 + 1  # above the largest process id
 
 def dead_run(directory: Path) -> Path:
     directory.mkdir(parents=True)
-    (directory / SUPERVISOR).write_text(f"{NOBODY} {runtime_dir._pid_namespace()}")
+    (directory / SUPERVISOR).write_text(f"{NOBODY} {runtime_dir._pid_namespace()} 1")
     return directory
 
 
@@ -30,6 +30,21 @@ def test_directories_of_dead_runs_are_removed_and_others_stay(root: Path) -> Non
     alive, dead = make_runtime("alive"), dead_run(root / "dead")
     assert own_directories() == [alive]
     assert not dead.exists()
+
+
+def test_a_directory_whose_process_id_was_used_again_is_removed(root: Path) -> None:
+    dead = dead_run(root / "dead")
+    (dead / SUPERVISOR).write_text(f"{os.getpid()} {runtime_dir._pid_namespace()} 1")
+    assert own_directories() == []
+    assert not dead.exists()
+
+
+def test_a_directory_that_names_no_process_is_removed_once_it_is_old(root: Path) -> None:
+    unnamed = root / "unnamed"
+    unnamed.mkdir(parents=True)
+    assert own_directories() == [unnamed]
+    os.utime(unnamed, (0, 0))
+    assert own_directories() == []
 
 
 def test_nothing_behind_a_link_is_touched(root: Path, tmp_path: Path) -> None:

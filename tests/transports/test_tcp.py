@@ -15,7 +15,7 @@ import pytest
 from srl.api.transport import ChannelClosed, Message
 from srl.base.tree import Array
 from srl.base.wire import Buffer, Codec
-from srl.transports import tcp, tcp_records
+from srl.transports import handshake, tcp, tcp_records
 from srl.transports.handshake import (
     HELLO_BYTES,
     MESSAGE_BYTES,
@@ -24,9 +24,10 @@ from srl.transports.handshake import (
     ClientHandshake,
     Credentials,
     HandshakeError,
+    SeenKeys,
     ServerHandshake,
 )
-from srl.transports.noise import TAG_BYTES
+from srl.transports.noise import TAG_BYTES, NoiseHandshake
 from srl.transports.tcp import TcpListener, TcpTransport
 from srl.transports.tcp_channel import TcpChannel
 from srl.transports.tcp_records import LENGTH, SHORT_BYTES, RecordCodecs
@@ -103,15 +104,15 @@ class Server:
     def break_in(self) -> tuple[socket.socket, RecordCodecs, TcpChannel]:
         """Open a raw connection and complete the handshake, to violate the protocol afterwards."""
         member = self.dial()
-        handshake = ClientHandshake(self.credentials, "server")
-        member.sendall(handshake.hello)
+        client = ClientHandshake(self.credentials, "server")
+        member.sendall(client.hello)
         until(lambda: self.listener.accept() or readable(member), self.listener.fileno(), member.fileno())
         answer = member.recv(MESSAGE_BYTES, socket.MSG_WAITALL)
-        proof = handshake.feed(answer)
+        proof = client.feed(answer)
         member.sendall(proof)
-        self.recorded = handshake.hello + proof
-        assert handshake.keys is not None
-        return member, RecordCodecs.of(handshake.keys), self.accept()
+        self.recorded = client.hello + proof
+        assert client.keys is not None
+        return member, RecordCodecs.of(client.keys), self.accept()
 
     def hangs_up_on(self, attacker: socket.socket, *more: TcpChannel) -> bool:
         """Return True once the server has closed the connection without accepting it."""
@@ -244,6 +245,25 @@ def test_a_recorded_connection_cannot_be_replayed(server: Server) -> None:
     assert server.hangs_up_on(attacker)
     assert server.num_decoded_of_others == 1
     server.check_honest()
+
+
+def test_a_replayed_first_message_is_refused_before_a_key_is_made_for_it(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.break_in()
+    monkeypatch.setattr(NoiseHandshake, "write_message", lambda *_: pytest.fail("it computed a Diffie-Hellman key"))
+    attacker = server.dial()
+    attacker.sendall(server.recorded[:HELLO_BYTES])
+    assert server.hangs_up_on(attacker)
+    assert server.refused == {"handshake": 1}
+
+
+def test_the_keys_of_earlier_clients_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handshake, "MAX_SEEN_KEYS", 2)
+    seen = SeenKeys()
+    for key in (b"1", b"2", b"3"):
+        seen.add(key)
+    assert [key in seen for key in (b"1", b"2", b"3")] == [False, True, True]
 
 
 def test_a_silent_connection_is_closed_at_the_deadline(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

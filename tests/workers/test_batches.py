@@ -15,7 +15,7 @@ from srl.api.streams import Batch, BatchSource, OpenBlock, PostedBlock
 from srl.api.worker import Context
 from srl.streams.push import PushStream
 from srl.workers.trainer import batches
-from srl.workers.trainer.batches import BatchMemory, DirectBatches, PrefetchedBatches, TrajectoryMaker
+from srl.workers.trainer.batches import BatchMemory, DirectBatches, PrefetchedBatches, TrajectoryMaker, lags_of
 
 Kind = type[DirectBatches] | type[PrefetchedBatches]
 
@@ -206,3 +206,18 @@ def test_blocks_are_admitted_for_a_version_once_it_is_durable(host: Stage, kind:
         assert taken(source, produce).update == 1
     finally:
         source.close()
+
+
+@pytest.mark.parametrize(("acting", "expected"), [([1, 1, 1, 1], [5, 4, 3, 2]), ([1, 0, 1, 1], [5, 3, 2])])
+def test_lags_are_those_of_the_rows_in_which_a_lane_acted(acting: list[int], expected: list[int]) -> None:
+    """Two steps of two lanes; the last row is for bootstrapping."""
+    version = np.array([[0, 1], [2, 3], [9, 9]], np.int32)
+    rows = np.array([*acting, 1, 1], bool).reshape(3, 2)
+    lags = lags_of(5, version, rows)
+    assert lags.tolist() == expected
+    batch = Batch(5, None, lags)
+    assert batch.lag_totals == (sum(expected), len(expected), 5)
+
+
+def test_a_batch_without_new_decisions_has_no_lags() -> None:
+    assert Batch(1, None, np.zeros(0, np.int64)).lag_totals == (0, 0, 0)

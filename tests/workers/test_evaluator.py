@@ -37,6 +37,7 @@ def evaluator(
     share: float = 1.0,
     max_steps: int | None = None,
     environment: LanesConfig = CARTPOLE,
+    reproducible: bool = False,
 ) -> Evaluator:
     lanes = environment.build(1)
     team = lanes.spec.teams[0]
@@ -44,7 +45,7 @@ def evaluator(
     samples = PushStream("policy", BlockSpec(4, 1, array_spec(team.observation), DECISION_SPEC), 1)
     role = Role("policy", CountingConfig(), team.observation, team.action, samples)
     config = EvaluatorConfig(environment, (role,), every, episodes, share, max_steps=max_steps)
-    return config.build(world.context("evaluators"))
+    return config.build(world.context("evaluators", threads=not reproducible))
 
 
 def publish(world: World, version: int) -> None:
@@ -95,6 +96,15 @@ def test_a_replacement_continues_from_the_noted_scores(world: World) -> None:
     publish(world, 8)
     assert replacement.poll().worked
     replacement.close()
+
+
+def test_a_reproducible_run_evaluates_multiples_of_the_distance_each_in_one_poll(world: World) -> None:
+    worker = evaluator(world, every=3, share=0.001, reproducible=True)
+    for version in range(4, 10):  # the run was resumed at version 4
+        publish(world, version)
+        worker.poll()
+    assert [report.version for report in world.reported(Evaluated)] == [6, 9]
+    worker.close()
 
 
 def test_an_evaluation_ends_even_if_episodes_do_not(world: World) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -11,6 +10,7 @@ import numpy as np
 
 from srl.api.block import MAX_EPISODE_BYTES, Episodes
 from srl.api.control import EpisodeReport, UpdateRecord
+from srl.api.streams import Batch
 from srl.api.trainer import TrainResult
 from srl.api.worker import WorkerId
 from srl.base.snapshot import Snapshot
@@ -24,10 +24,10 @@ def reporter(reported: list[Any], rank: int = 0, journal: bool = True) -> Update
     return UpdateReporter("policy", WorkerId("trainers", rank, 0), 1 + rank, journal, reported.append)
 
 
-def batch(update: int, *samples: str, num_episodes: int = 1) -> Any:
+def batch(update: int, *samples: str, num_episodes: int = 1) -> Batch:
     """Two decisions of the version before the one that learns from them."""
     episodes = {"actors/0": Episodes.of({"return": np.full(num_episodes, update), "length": np.ones(num_episodes)})}
-    return SimpleNamespace(samples=samples or [f"actors/0.0:{update}"], lags=np.ones(2, np.int64), episodes=episodes)
+    return Batch(update, None, np.ones(2, np.int64), samples or (f"actors/0.0:{update}",), episodes)
 
 
 def committed(metadata: dict[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 
 import torch
@@ -19,12 +20,9 @@ from srl.networks.build import build_network, distribution_for
 from srl.networks.encoders.build import build_encoder
 from srl.networks.encoders.entities import EntityEncoder
 from srl.networks.encoders.images import Convolutions, ImageEncoder, WideLinear
-from srl.networks.parameters import FlatParameters, orthogonal_layers
+from srl.networks.parameters import FlatParameters
 from srl.networks.spaces.actions import split_mask
 from srl.networks.wrappers import NormalizedActorCritic, ObservationNormalizer
-
-HIDDEN_GAIN = math.sqrt(2.0)
-OUTPUT_GAIN = 0.1  # returns of untrained networks are near 0
 
 
 def build_q_network(observation: Space, action: Space, config: DQNConfig, seed: int) -> QNetwork:
@@ -82,23 +80,19 @@ def dense_body(
     num_features, num_choices = sizes[-1], sum(nvec)
     if config.dueling:
         sizes = [*sizes[:-1], 2 * num_features]  # a stream for the value and one for the advantages
-    hidden, output = _layer(noise, HIDDEN_GAIN), _layer(noise, OUTPUT_GAIN)
-    layers = [hidden(a, b) for a, b in pairwise(sizes)]
+    layer: Callable[[int, int], nn.Module] = plain_layer if noise is None else partial(NoisyLinear, scale=noise)
+    layers = [layer(a, b) for a, b in pairwise(sizes)]
     if config.dueling:
-        streams = output(num_features, num_atoms), output(num_features, num_choices * num_atoms)
+        streams = layer(num_features, num_atoms), layer(num_features, num_choices * num_atoms)
         return DenseBody(encoder, layers, config.activation, DuelingHeads(*streams, nvec))
-    heads = Heads(output(num_features, num_choices * num_atoms), num_choices)
+    heads = Heads(layer(num_features, num_choices * num_atoms), num_choices)
     return DenseBody(encoder, layers, config.activation, heads)
 
 
-def _layer(noise: float | None, gain: float) -> Callable[[int, int], nn.Module]:
-    def noisy(num_inputs: int, num_outputs: int) -> nn.Module:
-        assert noise is not None
-        return NoisyLinear(num_inputs, num_outputs, noise)
-
-    def plain(num_inputs: int, num_outputs: int) -> nn.Module:
-        layer = WideLinear(num_inputs, num_outputs)
-        orthogonal_layers(gain, layer)
-        return layer
-
-    return plain if noise is None else noisy
+def plain_layer(num_inputs: int, num_outputs: int) -> WideLinear:
+    """Build a layer with weights and biases drawn as in torch.nn.Linear. Biases of 0 would put the kinks of all units
+    at the origin, where the observations of small systems are: they learn worse."""
+    layer, bound = WideLinear(num_inputs, num_outputs), 1.0 / math.sqrt(num_inputs)
+    for parameter in (layer.weight, layer.bias):
+        nn.init.uniform_(parameter, -bound, bound)
+    return layer

@@ -16,6 +16,7 @@ from srl.algorithms.dqn.returns import MeanReturn
 from srl.algorithms.offpolicy.learner import ModuleLearner
 from srl.algorithms.offpolicy.threads import in_threads, new_team, stack_of
 from srl.api.dataflow import TransitionBatch
+from srl.base.blas import limit_blas_threads
 from srl.base.tree import Array, map_tree
 from srl.networks.dense_kernels import kept_size
 from srl.networks.encoders.images import WideLinear
@@ -42,6 +43,7 @@ class CompiledSteps:
     """Gradient steps of a Q network: its parameters as a flat vector, on which compiled code works, and its memory."""
 
     def __init__(self, learner: ModuleLearner, name: str, network: QNetwork, num_threads: int) -> None:
+        limit_blas_threads()
         body = network.body
         assert isinstance(body, DenseBody)
         self._learner, self._network, self._body, self._num_threads = learner, network, body, num_threads

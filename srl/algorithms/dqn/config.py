@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 from srl.algorithms.actor_critic import check_device
 from srl.algorithms.offpolicy.config import OffPolicyConfig
 from srl.api.control import OptionValue
+from srl.api.dataflow import Replay
 from srl.api.policy import Policy
 from srl.api.spaces import Box, Discrete, MultiDiscrete, Space, array_spec
 from srl.api.trainer import Trainer
-from srl.base.tree import TreeSpec
+from srl.base.tree import ArraySpec, TreeSpec
 from srl.networks.options import MEMORY_OPTIONS
 from srl.networks.spaces.actions import split_mask
 from srl.networks.spaces.entities import check_parts
@@ -58,7 +59,8 @@ class QLearningConfig(OffPolicyConfig):
     updates_per_decision: float = 0.5
     learning_rate: float = 1e-3
     max_grad_norm: float | None = 10.0
-    update_threads: int = 1  # for 64 rows, two threads take longer than one: they meet three times per gradient step
+    update_threads: int = 1  # for 64 rows, two threads take longer than one: they meet three times per gradient step.
+    # The recipe for Atari has 2.
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -120,6 +122,9 @@ class DQNConfig(QLearningConfig):
     """Explore with noisy dense layers, whose noise is learned (Fortunato et al. 2018)."""
     noise: float = 0.5
     """Initial scale of the noise of noisy layers."""
+    actor_priorities: bool = False
+    """With `prioritized`, new transitions get the error that their actor's decisions tell (Horgan et al. 2018), instead
+    of the highest priority so far."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """Precision of the products in gradient steps. `bfloat16` is faster with images, on CPUs that support it."""
 
@@ -152,7 +157,22 @@ class DQNConfig(QLearningConfig):
         from srl.algorithms.dqn.policy import QPolicy
 
         network = self.build_network(observation, action, seed)[0]
-        return QPolicy(network, isinstance(action, Discrete), self.epsilon_spread, seed, self.device)
+        discrete = isinstance(action, Discrete)
+        return QPolicy(network, discrete, self.epsilon_spread, seed, self.device, self._tells_values)
+
+    @property
+    def _tells_values(self) -> bool:
+        return self.prioritized and self.actor_priorities
+
+    def decision_spec(self, observation: Space, action: Space) -> dict[str, TreeSpec]:
+        told = {"value": ArraySpec((), "float32"), "action_value": ArraySpec((), "float32")}
+        return {**super().decision_spec(observation, action), **(told if self._tells_values else {})}
+
+    def dataflow(self) -> Replay:
+        flow = super().dataflow()
+        if flow.priorities is None or not self._tells_values:
+            return flow
+        return replace(flow, priorities=replace(flow.priorities, from_decisions=True))
 
     def build_trainer(self, observation: Space, action: Space, seed: int) -> Trainer:
         from srl.algorithms.dqn.trainer import DQNTrainer
@@ -183,6 +203,7 @@ class ApeXConfig(DQNConfig):
     dueling: bool = True
     n_step: int = 3
     prioritized: bool = True
+    actor_priorities: bool = True
     epsilon: float = 0.4
     epsilon_final: float = 0.4
     epsilon_spread: float = 7.0

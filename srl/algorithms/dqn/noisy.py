@@ -45,6 +45,10 @@ class NoisyLinear(nn.Module):
             noise.copy_(noise.sign() * noise.abs().sqrt_())
         self._is_silent = False
 
+    def share_noise(self, other: NoisyLinear) -> None:
+        """Use the noise of another layer from now on, also after it has been drawn again."""
+        self.input_noise, self.output_noise, self._is_silent = other.input_noise, other.output_noise, False
+
     def silence(self) -> None:
         self._is_silent = True
 

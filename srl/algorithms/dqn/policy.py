@@ -21,10 +21,19 @@ from srl.networks.parameters import FlatParameters
 class QPolicy(Policy):
     """Epsilon-greedy policy of a Q network. The network's parameters include epsilon. Lanes at position u explore with
     the probability epsilon^(1 + spread * u). With noisy layers, each decision draws new noise; greedy decisions have
-    none. A network with a memory adds `state` to the decisions. The network has the attributes of a `QNetwork`.
+    none. A network with a memory adds `state` to the decisions. With `tells_values`, decisions have `value` and
+    `action_value`, from which replay computes priorities. The network has the attributes of a `QNetwork`.
     """
 
-    def __init__(self, network: Any, is_discrete: bool, spread: float, seed: int, device: str = "cpu") -> None:
+    def __init__(
+        self,
+        network: Any,
+        is_discrete: bool,
+        spread: float,
+        seed: int,
+        device: str = "cpu",
+        tells_values: bool = False,
+    ) -> None:
         self._device = resolve_device(device)
         self._flat = FlatParameters(place(network.eval(), self._device), gradients=False)
         self._network = network
@@ -32,6 +41,7 @@ class QPolicy(Policy):
         self._is_discrete = is_discrete
         self._state_size = network.state_size
         self._spread = spread
+        self._tells_values = tells_values
         self._epsilon = 1.0
         self._generator = torch.Generator(self._device).manual_seed(seed)
         self._computing = threading.Lock()  # guards the noise and the generator
@@ -51,24 +61,38 @@ class QPolicy(Policy):
             inputs = map_tree(lambda array: move(array, self._device), observation)
             allowed = self._network.split(inputs)[1]
             is_random = not greedy and self._epsilon >= 1.0
-            memory = None
-            if self._state_size or not is_random:
-                choice, memory = self._best(inputs, state, first, greedy)
+            memory, values = None, None
+            if self._state_size or self._tells_values or not is_random:
+                choice, values, memory = self._best(inputs, state, first, greedy)
+                best = choice
             if is_random:
                 choice = self._random(len(first), allowed)
             elif not greedy and self._epsilon > 0.0:
                 choice = self._explore(choice, epsilon, allowed)
             action = choice[:, 0] if self._is_discrete else choice
-        decision = {"action": fetch(action).numpy()}
+            decision = {"action": fetch(action).numpy()}
+            if self._tells_values:
+                assert values is not None
+                decision["value"] = fetch(self._mean_of(values, best)).numpy()
+                decision["action_value"] = fetch(self._mean_of(values, choice)).numpy()
         return decision if memory is None else {**decision, "state": fetch(memory).numpy()}
 
-    def _best(self, inputs: Tree, state: Tree | None, first: Array, greedy: bool) -> tuple[Tensor, Tensor | None]:
-        """Return the best choice of each branch, [B, branches], and the memory after it."""
+    def _mean_of(self, values: Tensor, choice: Tensor) -> Tensor:
+        """Return the values [B] of choices [B, branches], the mean over the branches."""
+        parts = torch.split(values, list(self._network.nvec), dim=1)
+        return torch.stack(
+            [part.gather(1, own[:, None])[:, 0] for part, own in zip(parts, choice.T, strict=True)]
+        ).mean(0)
+
+    def _best(
+        self, inputs: Tree, state: Tree | None, first: Array, greedy: bool
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return the best choice of each branch, [B, branches], all values [B, n], and the memory after it."""
         for layer in self._noisy:
             layer.silence() if greedy else layer.resample(self._generator)
         values, _, memory = self._run(inputs, state, first)
         parts = torch.split(values, list(self._network.nvec), dim=1)
-        return torch.stack([part.max(1).indices for part in parts], dim=1), memory
+        return torch.stack([part.max(1).indices for part in parts], dim=1), values, memory
 
     def _run(self, inputs: Tree, state: Tree | None, first: Array) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return Q values [B, n], the value of the best choices [B] and the memory after them."""

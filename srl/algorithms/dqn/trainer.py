@@ -15,6 +15,7 @@ from srl.algorithms.dqn.noisy import noisy_layers
 from srl.algorithms.dqn.passes import build_body_pass
 from srl.algorithms.offpolicy.learner import ModuleLearner
 from srl.algorithms.offpolicy.normalization import NewObservations
+from srl.algorithms.offpolicy.threads import RowThreads
 from srl.algorithms.offpolicy.trainer import TransitionTrainer
 from srl.algorithms.training.devices import fetch, move
 from srl.api.dataflow import TransitionBatch
@@ -69,8 +70,9 @@ class DQNTrainer(TransitionTrainer):
         target = self.learner.targets[NETWORK]
         assert isinstance(target, QNetwork)
         precision = self.config.precision
-        self._pass = build_body_pass(self._network.body, precision)
-        self._target_pass = build_body_pass(target.body, precision)
+        self._threads = RowThreads(self.config.update_threads)
+        self._pass = build_body_pass(self._network.body, precision, self._threads)
+        self._target_pass = build_body_pass(target.body, precision, self._threads)
         self._noisy = [*noisy_layers(self._network), *noisy_layers(target)]
         nvec = self._network.nvec
         self._offsets = torch.tensor([sum(nvec[:i]) for i in range(len(nvec))], device=self.learner.device)
@@ -94,11 +96,12 @@ class DQNTrainer(TransitionTrainer):
             return {**means, "epsilon": float(self._network.epsilon)}, results.errors
         chosen: list[Tensor] = []
         errors: list[Tensor] = []
-        start, num_steps = 0, batch.num_steps
-        while start < num_steps:
-            end = min(num_steps, start + self._steps_per_chunk(batch.reward.shape[1]))
-            self._learn(self._rows(batch, start, end), batch.reward.shape[1], rate, chosen, errors)
-            start = end
+        start, num_steps, num_rows = 0, batch.num_steps, batch.reward.shape[1]
+        with self._threads.running():
+            while start < num_steps:
+                end = min(num_steps, start + self._steps_per_chunk(num_rows))
+                self._learn(self._rows(batch, start, end), num_rows, rate, chosen, errors)
+                start = end
         error = torch.stack(errors)  # [K, B]
         metrics = {"td_error": error.mean(), "q_value": self._network.returns.expectation(torch.stack(chosen)).mean()}
         metrics["epsilon"] = self._network.epsilon  # of the policy that has acted

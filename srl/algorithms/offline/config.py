@@ -30,7 +30,9 @@ NO_EXPERT = "needs an expert: --expert RUN, or --expert path/file.py:function"
 class BCConfig(OffPolicyConfig):
     """Behavior cloning: the policy maximizes the likelihood of the recorded actions (Pomerleau 1991)."""
 
-    UNUSED: ClassVar[tuple[str, ...]] = (*MEMORY_OPTIONS, "network", "towers", "std", "n_step", "update_threads")
+    UNUSED: ClassVar[tuple[str, ...]] = (
+        *(*MEMORY_OPTIONS, "network", "towers", "std", "n_step", "gamma", "update_threads"),
+    )
     hidden_sizes: tuple[int, ...] = (256, 256)
     """Sizes of the dense layers after the observation or its encoder."""
     activation: Literal["tanh", "relu"] = "relu"

@@ -90,8 +90,8 @@ class OffPolicyConfig(NetworkOptions, AlgorithmConfig):
     adam_eps: float = 1e-8
     """Constant added to Adam's denominator."""
     update_threads: int = 2
-    """Threads of each trainer, between which the rows of a minibatch are divided, for networks of dense layers on the
-    CPU. Results depend on their number only by rounding, and not on the number of cores."""
+    """Threads of each trainer, between which the rows of a minibatch are divided on the CPU: for networks of dense
+    layers, and with images for DQN. Results depend on their number only by rounding, and not on the number of cores."""
     device: str = "auto"
     """Device of trainers and policy workers: `auto` (cuda if available, else mps, else cpu), or a torch device
     such as `cpu`, `cuda`, `cuda:1`."""

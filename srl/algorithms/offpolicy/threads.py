@@ -1,11 +1,15 @@
-"""Compiled gradient steps in several threads: the networks of a learner as flat vectors that they share."""
+"""Gradient steps in several threads, and the networks of a learner as flat vectors for compiled ones."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from threading import Thread
+from typing import TypeVar
 
 import numpy as np
+import torch
 from torch import nn
 
 from srl.algorithms.offpolicy.learner import ModuleLearner
@@ -20,6 +24,32 @@ def in_threads(number: int, call: Callable[[int], object]) -> None:
     call(0)
     for thread in others:
         thread.join()
+
+
+T = TypeVar("T")
+
+
+class RowThreads:
+    """Threads that call torch for parts of a minibatch. One of them is the caller's; the others run during an update,
+    so that nothing is left behind. Unlike torch's own, they sleep while they wait: see `dense_kernels.meet`."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self._pool: ThreadPoolExecutor | None = None
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        if self.number == 1:
+            yield
+            return
+        with ThreadPoolExecutor(self.number - 1, initializer=torch.set_num_threads, initargs=(1,)) as self._pool:
+            yield
+
+    def each(self, call: Callable[[int], T]) -> list[T]:
+        """Return the results of a function for 0 to `number - 1`."""
+        assert self._pool is not None or self.number == 1
+        others = [] if self._pool is None else [self._pool.submit(call, part) for part in range(1, self.number)]
+        return [call(0), *(other.result() for other in others)]
 
 
 def new_team(num_threads: int) -> Team:

@@ -18,7 +18,7 @@ from srl.api.spaces import Space
 from srl.networks.encoders.build import Trunk, build_encoder
 from srl.networks.encoders.entities import EntityEncoder
 from srl.networks.memory.gru_lstm import build_memory
-from srl.networks.memory.recurrent import Memory, final_state
+from srl.networks.memory.recurrent import Memory
 from srl.networks.spaces.actions import split_mask
 from srl.networks.spaces.boxes import is_lone_image
 
@@ -62,7 +62,7 @@ class RecurrentQNetwork(QNetwork):
         if burn_in:
             with torch.no_grad():
                 features = self.encoder(_rows(observation, slice(0, split))).view(burn_in, num_lanes, -1)
-                state = final_state(self._memory, features, state, first[:burn_in])
+                state = self._memory.final_state(features, state, first[:burn_in])
         features = self.encoder(_rows(observation, slice(split, None))).view(num_rows - burn_in, num_lanes, -1)
         outputs = self._memory.unroll(features, state, first[burn_in:])
         return self._values(outputs.flatten(0, 1)).view(num_rows - burn_in, num_lanes, -1)

@@ -28,6 +28,7 @@ from srl.algorithms.sac.kernels import (
 )
 from srl.algorithms.sac.networks import Actor, Critics, StackedLayers, inner_actor
 from srl.api.dataflow import TransitionBatch
+from srl.base.blas import limit_blas_threads
 from srl.base.tree import Array, map_tree
 from srl.networks.dense_kernels import kept_size
 
@@ -63,6 +64,7 @@ class CompiledSteps:
     """Gradient steps of a trainer: its networks as flat vectors, on which compiled code works, and its memory."""
 
     def __init__(self, trainer: ReplayActorCriticTrainer) -> None:
+        limit_blas_threads()
         self._trainer, self._learner = trainer, trainer.learner
         self._num_threads: int = trainer.config.update_threads
         self._encoders = inner_actor(trainer.network).encoder, trainer.critics.encoder

@@ -10,8 +10,8 @@ import numpy as np
 from srl.api.lanes import Lanes, LaneSpec, TeamSpec, TimeStep
 from srl.api.spaces import Dict, Discrete
 from srl.base.tree import Array, Tree
-from srl.environments.adapters.masks import OBSERVATION
 from srl.environments.adapters.wrapped_lanes import WrappedLanes
+from srl.environments.conversion import OBSERVATION
 
 AGENT_ID = "agent_id"
 

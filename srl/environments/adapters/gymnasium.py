@@ -16,7 +16,7 @@ from srl.api.block import SEED, SEED_EPISODE
 from srl.api.control import OptionValue
 from srl.api.lanes import GoalFunctions, Lanes, LanesConfig, LaneSpec, TimeStep, named_texts
 from srl.api.spaces import Dict, Space
-from srl.base.errors import raised, traceback_of
+from srl.base.errors import WrongValue, raised, traceback_of
 from srl.base.state import State, pack, part, under, unpack
 from srl.base.tree import Array, Tree, leaves
 from srl.environments.adapters import minigrid
@@ -25,17 +25,31 @@ from srl.environments.adapters.goals import goal_functions
 from srl.environments.adapters.info_facts import InfoFacts
 from srl.environments.adapters.masks import (
     MASK_KEY,
-    OBSERVATION,
     MaskableConfig,
     from_info,
     gives_mask,
     mask_check,
     masked_team,
 )
-from srl.environments.adapters.wrappers import RepeatAction, SmallerImages
-from srl.environments.conversion import lane_decoder, observation_buffers, observation_leaves, rendered_frame
+from srl.environments.adapters.wrappers import RepeatAction, SmallerImages, set_attribute
+from srl.environments.conversion import (
+    OBSERVATION,
+    lane_decoder,
+    observation_buffers,
+    observation_leaves,
+    rendered_frame,
+)
 from srl.environments.factories import copy_seeds, locate
-from srl.environments.failures import EnvironmentBroken, all_finite, broken_lanes, count_failure, failed_lanes
+from srl.environments.failures import (
+    VALID,
+    EnvironmentBroken,
+    all_finite,
+    broken_lanes,
+    check_result,
+    count_failure,
+    failed_lanes,
+    not_a_number,
+)
 from srl.environments.spaces import from_gymnasium
 
 
@@ -127,10 +141,12 @@ class GymnasiumConfig(MaskableConfig):
             return gymnasium.make(self.name, disable_env_checker=True, **self.kwargs)
         environment = locate(self.name)(**self.kwargs)
         if not isinstance(environment, gymnasium.Env):
-            raise TypeError(
-                f"{self.name} returned {type(environment).__name__}, not a gymnasium.Env. A function that makes a "
-                "VectorEnv takes `num_envs`, one that makes Lanes takes `num_copies`"
+            hint = (
+                "return the environment"
+                if environment is None
+                else ("a function that makes a VectorEnv takes `num_envs`, one that makes Lanes takes `num_copies`")
             )
+            raise WrongValue(f"it returned {type(environment).__name__}, not a gymnasium.Env; {hint}")
         return environment
 
     def _log_mujoco_warnings(self) -> None:
@@ -202,12 +218,14 @@ class GymnasiumLanes(Lanes):
         failures: dict[int, str] = {}
         for copy, environment in enumerate(self._bare):
             self._seed[copy], self._episodes[copy] = next(self._seeds), 0
+            result: Any = VALID
             try:
-                observation, info = environment.reset(seed=self._seed[copy])
+                result = observation, info = environment.reset(seed=self._seed[copy])
                 self._write(copy, observation)
                 if self._num_choices:
                     self._write_mask(copy, info)
             except Exception as error:
+                check_result(self._name, result, True, error)
                 failures[copy] = traceback_of(error)
         return self._time_step(failures)
 
@@ -221,17 +239,18 @@ class GymnasiumLanes(Lanes):
         failures: dict[int, str] = {}
         copies = zip(self._bare, self._decode(actions[0]), starting.tolist(), strict=True)
         for copy, (environment, action, start) in enumerate(copies):
+            result: Any = VALID
             try:
                 if start:
                     self._episodes[copy] += 1
-                    observation, info = environment.reset()
+                    result = observation, info = environment.reset()
                 else:
-                    observation, reward, terminated, truncated, info = environment.step(action)
+                    result = observation, reward, terminated, truncated, info = environment.step(action)
                     self._infos[copy] = info
                     try:
                         rewards[copy] = reward
                     except (TypeError, ValueError) as error:
-                        raise EnvironmentBroken(_not_a_number(self._name, reward)) from error
+                        raise EnvironmentBroken(not_a_number(self._name, reward)) from error
                     if terminated:
                         terminations[copy] = True
                     if truncated:
@@ -242,6 +261,7 @@ class GymnasiumLanes(Lanes):
             except EnvironmentBroken:
                 raise
             except Exception as error:
+                check_result(self._name, result, start, error)
                 failures[copy] = traceback_of(error)
         if self._limit is not None:
             truncations |= self._elapsed >= self._limit
@@ -343,21 +363,6 @@ class GymnasiumLanes(Lanes):
         self._terminated[copy] = self._truncated[copy] = False
         self._first[copy] = True
         return f"{where}: failed and was replaced (new seed {seed}):\n{report}"
-
-
-def _not_a_number(name: str, reward: Any) -> str:
-    several = isinstance(reward, (list, tuple, np.ndarray))
-    fix = "wrap an environment with several agents as a PettingZoo environment, or return the sum of their rewards"
-    return (
-        f"environment {name}: expected the reward to be a number, found {type(reward).__name__} {reward!r}; "
-        f"{fix if several else 'return float(reward)'}"
-    )
-
-
-def set_attribute(environment: Any, name: str, value: OptionValue) -> None:
-    """Set an attribute of an environment or of one of its wrappers, the outermost that has it."""
-    if not environment.set_wrapper_attr(name, value, force=False):
-        raise AttributeError(f"{type(environment.unwrapped).__name__} has no attribute {name!r}")
 
 
 def unwrapped(environment: Any) -> tuple[Any, int | None]:

@@ -12,13 +12,13 @@ import numpy as np
 from srl.api.lanes import LaneSpec, TeamSpec, named_texts
 from srl.api.spaces import Box, Dict, Space, choice_sizes
 from srl.base.tree import Array, Tree, leaves
+from srl.environments.conversion import OBSERVATION
 from srl.environments.factories import NamedConfig, is_known
 
 T = TypeVar("T")
 MASK_KEY = "action_mask"
 """Default key of the mask in a Dict observation or in `info`: one number per choice, 0 if forbidden. An algorithm's
 `mask_key` overrides it."""
-OBSERVATION = "observation"
 """Key of the observation when a mask from `info` is added, unless the observation is already a Dict."""
 
 MaskCheck: TypeAlias = Callable[[Tree, Array], dict[int, str]]

@@ -26,14 +26,13 @@ from srl.environments.adapters.goals import goal_functions
 from srl.environments.adapters.info_facts import InfoFacts
 from srl.environments.adapters.masks import (
     MASK_KEY,
-    OBSERVATION,
     MaskableConfig,
     from_info,
     gives_mask,
     mask_check,
     masked_team,
 )
-from srl.environments.conversion import action_decoder, observation_buffers, observation_encoder
+from srl.environments.conversion import OBSERVATION, action_decoder, observation_buffers, observation_encoder
 from srl.environments.factories import Factory, copy_seeds, locate, parameters_of
 from srl.environments.failures import EnvironmentBroken, all_finite, broken_lanes, count_failure, finite_check
 from srl.environments.spaces import from_gymnasium

@@ -1,4 +1,4 @@
-"""Gymnasium wrappers: repeated actions, smaller images."""
+"""Gymnasium wrappers: repeated actions, smaller images; attributes of wrapped environments."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from srl.api.control import OptionValue
 from srl.base.tree import Array
 
 GRAY = np.array([0.299, 0.587, 0.114], np.float32)
@@ -86,6 +87,12 @@ def shrunk(image: Array, size: int) -> Array:
         counts = np.diff(starts, append=side).reshape(-1, *(1,) * (image.ndim - 1 - axis))
         image = np.add.reduceat(image, starts, axis, dtype=np.float32) / counts
     return image
+
+
+def set_attribute(environment: Any, name: str, value: OptionValue) -> None:
+    """Set an attribute of an environment or of one of its wrappers, the outermost that has it."""
+    if not environment.set_wrapper_attr(name, value, force=False):
+        raise AttributeError(f"{type(environment.unwrapped).__name__} has no attribute {name!r}")
 
 
 def _is_image(space: Any) -> bool:

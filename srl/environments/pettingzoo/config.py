@@ -173,10 +173,18 @@ def _import_quietly(module: str) -> ModuleType:
         return importlib.import_module(module)
 
 
+def _has_module(family: str, name: str) -> bool:
+    try:
+        return importlib.util.find_spec(f"pettingzoo.{family}.{name}") is not None
+    except ImportError:
+        return False
+
+
 def _nearest(path: str, package: str) -> str:
     """Return a suggestion of the nearest names, to end a message about a module that does not exist."""
     family, _, rest = path.partition(".")
     if not rest or not _importable(package):
-        return nearest(family, FAMILIES)
+        families = [f"{one}.{path}" for one in FAMILIES if _has_module(one, path)]
+        return f"; did you mean {' or '.join(map(repr, families))}?" if families else nearest(family, FAMILIES)
     known = [module.name for module in pkgutil.iter_modules(importlib.import_module(package).__path__)]
     return nearest(path, [f"{family}.{name}" for name in known if re.search(r"_v\d+$", name)])

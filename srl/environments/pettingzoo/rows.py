@@ -15,8 +15,8 @@ from srl.api.spaces import choice_sizes
 from srl.base.state import State
 from srl.base.tree import Array, Tree, leaves, map_tree
 from srl.environments.adapters.info_facts import InfoFacts
-from srl.environments.adapters.masks import OBSERVATION, from_info, inspect, mask_check, masked_team
-from srl.environments.conversion import lane_decoder, observation_buffers, observation_encoder
+from srl.environments.adapters.masks import from_info, inspect, mask_check, masked_team
+from srl.environments.conversion import OBSERVATION, lane_decoder, observation_buffers, observation_encoder
 from srl.environments.spaces import from_gymnasium
 
 

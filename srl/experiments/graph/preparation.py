@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from srl.api.experiment import Experiment
@@ -11,6 +11,7 @@ from srl.api.lanes import LanesConfig, LaneSpec
 from srl.api.spaces import Box
 from srl.base.config import TrustCode, to_data
 from srl.base.object_names import refuse_prompt_code
+from srl.environments.adapters.previous_step import PreviousStepConfig, with_previous_step
 from srl.experiments.graph.environment_probe import EnvironmentProfile, probe
 from srl.experiments.graph.hindsight import hindsight_hint
 from srl.experiments.graph.recorded_data import with_data
@@ -88,6 +89,7 @@ def prepare(
         in_force = settings_in_force(recipe, options, given)
         reasons = {each.option: f"recipe {options.run.recipe}: {each.why}" for each in in_force}
     environment = completed(environment, profile.spec, options)
+    profile = replace(profile, spec=completed_spec(profile.spec, options))
     experiment = standard_experiment(title, environment, profile, options, trust_code)
     check_minibatches(experiment, given or ())
     check_learning_starts(experiment)
@@ -105,15 +107,25 @@ def environment_for(env: str | Callable[..., Any], options: TrainOptions) -> Lan
     environment = environment.with_images(options.run.image_size, options.run.grayscale)
     if options.algorithm.wants_global_state():
         environment = environment.with_global_state()
+    if options.algorithm.wants_simulator():
+        environment = environment.with_states()
+    elif options.algorithm.wants_joint_seats():
+        environment = environment.with_joint_seats()
     return environment.with_agent_ids() if options.algorithm.wants_agent_ids() else environment
 
 
 def completed(environment: LanesConfig, spec: LaneSpec, options: TrainOptions) -> LanesConfig:
-    """Return the environment with repeated actions and shared rewards, as the options require."""
+    """Return the environment with repeated actions, shared rewards and previous steps, as the options require. `spec`
+    is that without them."""
     environment = environment.with_action_repeat(options.run.action_repeat)
-    if not options.agents.team_reward:
-        return environment
-    return team_reward(environment, spec, role_patterns(spec, options.agents.roles))
+    if options.agents.team_reward:
+        environment = team_reward(environment, spec, role_patterns(spec, options.agents.roles))
+    return PreviousStepConfig(environment) if options.run.previous_step else environment
+
+
+def completed_spec(spec: LaneSpec, options: TrainOptions) -> LaneSpec:
+    """Return the spec of the environment that `completed` returns."""
+    return with_previous_step(spec) if options.run.previous_step else spec
 
 
 def _image_hint(spec: LaneSpec, environment: LanesConfig) -> str:

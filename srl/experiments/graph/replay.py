@@ -20,11 +20,18 @@ from srl.replay.goals import GoalRewardsConfig
 from srl.streams.push import PushStream
 from srl.streams.sample import SampleStream
 from srl.terminal.machine import limits
+from srl.workers.reanalyzer import ReanalyzerConfig
 from srl.workers.replay.buffer import BufferWorkerConfig
 from srl.workers.replay.worker import REPLAY_MODULE, ReplayWorkerConfig
 from srl.workers.trainer.worker import TrainerWorkerConfig
 
 MIB, GIB = 2**20, 2**30
+REPLAY_FIXED = (
+    "with another number of replay workers, the blocks of each lane would go to other ones than before, and n-step "
+    "returns and sequences follow these blocks; `srl stop` the run, and `srl resume` it with another --replay-workers. "
+    "The replay then starts empty"
+)
+BUFFERS_FIXED = f"there is one for each replay worker, and {REPLAY_FIXED}"
 
 
 def shard_bytes(flow: Replay, samples: PushStream) -> int:
@@ -32,6 +39,16 @@ def shard_bytes(flow: Replay, samples: PushStream) -> int:
     from srl.replay.memory import bytes_needed  # imports numba
 
     return bytes_needed(flow, samples.spec, samples.consumers)
+
+
+def replay_bytes(experiment: Experiment) -> int:
+    """Return the bytes of all replay memories of a graph once they are full."""
+    total = 0
+    for trainer in (group.config for group in experiment.groups):
+        if isinstance(trainer, TrainerWorkerConfig) and not trainer.data:
+            flow = trainer.algorithm.dataflow()
+            total += trainer.samples.consumers * shard_bytes(flow, trainer.samples) if isinstance(flow, Replay) else 0
+    return total
 
 
 def check_replay_fits(flow: Replay, samples: PushStream, directory: str) -> None:
@@ -50,14 +67,34 @@ def check_replay_fits(flow: Replay, samples: PushStream, directory: str) -> None
         )
 
 
-def check_replay_units(flow: Replay, samples: PushStream, num_tracks: int, trainers: int) -> None:
+def check_draws_fit(flow: Replay, samples: PushStream) -> None:
+    """Raise ValueError if the minibatches of one update would not fit into the memory of this machine."""
+    steps = math.ceil(samples.batch * flow.updates_per_decision)
+    # A trainer has two updates: one that it learns from, and the next one.
+    each = flow.batch * SampleStream("", samples.spec, flow.unit).unit_nbytes()
+    needed, available = 2 * steps * each, limits().memory
+    if needed > available:
+        most = available / (2 * each * samples.batch)
+        raise ValueError(
+            f"updates-per-decision {flow.updates_per_decision:,g} cannot be reached: the trainer would limit it, with "
+            f"{steps:,} gradient steps for each update of {samples.batch:,} decisions, whose minibatches take "
+            f"{needed / GIB:,.1f} GiB; this machine has {available / GIB:,.1f} GiB, enough for {most:,.3g}. Choose a "
+            "smaller --algo.updates-per-decision or --algo.batch-size, or smaller --lanes and --horizon"
+        )
+
+
+def check_replay_units(
+    flow: Replay, samples: PushStream, num_tracks: int, trainers: int, is_recorded: bool = False
+) -> None:
     """Raise ValueError if the algorithm's units cannot be drawn from such blocks, of which `num_tracks` chains fill the
     replay, or if the trainers cannot share a minibatch."""
-    from srl.replay.memory import check_units  # imports numba
+    from srl.replay.memory import check_steps, check_units  # imports numba
 
     if flow.batch % trainers:
         raise ValueError(f"--algo.batch-size must be a multiple of the {trainers} trainers; found {flow.batch}")
     check_units(dataclasses.replace(flow, batch=samples.consumers), samples.spec, samples.consumers, num_tracks)
+    if not is_recorded:
+        check_steps(flow, samples.spec, samples.consumers, num_tracks)
 
 
 def _free_disk(directory: Path) -> int:
@@ -81,6 +118,11 @@ def check_replay_options(options: TrainOptions, flows: Sequence[Dataflow]) -> No
             f"--buffer-workers: {title_of(options.algo)} changes nothing in drawn batches; leave it out, or set "
             "--algo.random-shift"
         )
+    if workers.reanalyze_workers and not any(isinstance(flow, Replay) and flow.reanalysis for flow in flows):
+        raise ValueError(
+            f"--reanalyze-workers: {title_of(options.algo)} makes no targets again; leave it out, or use muzero with "
+            "--algo.max-target-age"
+        )
     if saves and workers.scheduler in CLUSTERS:
         raise ValueError(
             f"--save-replay works with --scheduler processes or inline: with {workers.scheduler}, the replay is on "
@@ -101,10 +143,21 @@ def check_learning_starts(experiment: Experiment) -> None:
                 f"learning-starts {flow.warmup:,} is not below --steps {steps:,}: nothing would be learned; use "
                 f"--algo.learning-starts {steps // 10}, or more --steps"
             )
+        if isinstance(flow, Replay) and (steps - flow.warmup) * flow.updates_per_decision < 1.0:
+            raise ValueError(
+                f"updates-per-decision {flow.updates_per_decision:g} allows no gradient step in the "
+                f"{steps - flow.warmup:,} decisions after the warm-up: nothing would be learned; it is the number of "
+                "gradient steps per decision, usually 0.1 to 1"
+            )
 
 
 def replay_workers(
-    policy: str, flow: Replay, samples: PushStream, options: TrainOptions, goals: GoalRewardsConfig | None = None
+    policy: str,
+    flow: Replay,
+    samples: PushStream,
+    options: TrainOptions,
+    goals: GoalRewardsConfig | None = None,
+    reanalyzer: ReanalyzerConfig | None = None,
 ) -> tuple[ReplayWorkerConfig, Resources]:
     """Return the config of the workers that consume `samples`, and what each of them needs. Raises ValueError if the
     batches of trainers do not fit into messages."""
@@ -114,7 +167,7 @@ def replay_workers(
     resources = Resources()
     if workers.scheduler in CLUSTERS:
         resources = Resources(memory_mb=math.ceil(shard_bytes(flow, samples) / MIB))
-    return ReplayWorkerConfig(policy, flow, samples, stream, options.run.seed, goals), resources
+    return ReplayWorkerConfig(policy, flow, samples, stream, options.run.seed, goals, reanalyzer), resources
 
 
 def _check_sample_stream(flow: Replay, stream: SampleStream, samples: PushStream, trainers: int) -> None:
@@ -155,7 +208,7 @@ def behind_buffers(
     restart = dataclasses.replace(group.restart, together=False)
     return [
         dataclasses.replace(group, config=dataclasses.replace(trainers, replay=batches)),
-        WorkerGroup(name, config, replay.shards, restart=restart, scalable=False),
+        WorkerGroup(name, config, replay.shards, restart=restart, fixed_because=BUFFERS_FIXED),
     ]
 
 

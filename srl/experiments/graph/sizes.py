@@ -5,9 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from srl.api.dataflow import Replay
 from srl.api.experiment import Experiment
+from srl.api.lanes import LanesConfig
+from srl.base.config import to_data
 from srl.experiments.graph.environment_probe import EnvironmentProfile
 from srl.experiments.options.train_options import SECTION_OF, TrainOptions
 from srl.networks.spaces.boxes import has_image
@@ -132,3 +135,17 @@ def with_actors(experiment: Experiment, count: int | None) -> Experiment:
         return experiment
     groups = (replace(group, count=count) if group.name == ACTORS else group for group in experiment.groups)
     return replace(experiment, groups=tuple(groups))
+
+
+def describe(experiment: Experiment, options: TrainOptions, environment: LanesConfig) -> dict[str, Any]:
+    """Return the content of config.json, which is sufficient to resume the run and to use its policies.
+
+    The options are as given, with None where the run chooses for itself; `sizes` are the chosen values.
+    """
+    return {
+        "environment": experiment.environment,
+        "lanes": to_data(environment),
+        "options": to_data(options),
+        "sizes": sizes_of(experiment),
+        "policies": experiment.description,
+    }

@@ -21,7 +21,9 @@ from srl.experiments.graph.frozen_policy import FrozenPolicyConfig
 from srl.experiments.graph.hindsight import goal_rewards
 from srl.experiments.graph.recorded_data import check_source, update_stream
 from srl.experiments.graph.replay import (
+    REPLAY_FIXED,
     behind_buffers,
+    check_draws_fit,
     check_replay_fits,
     check_replay_options,
     check_replay_units,
@@ -44,11 +46,16 @@ from srl.terminal.machine import limits
 from srl.workers.actor.worker import ActorConfig
 from srl.workers.evaluator import EvaluatorConfig
 from srl.workers.policy import PolicyWorkerConfig
+from srl.workers.reanalyzer import ReanalyzerConfig
+from srl.workers.replay.reanalyze import ReanalyzeWorkerConfig
 from srl.workers.role import Role, assign_teams
 from srl.workers.trainer.worker import TrainerWorkerConfig
 
 ACTOR_NICENESS = 5
 GIB = 2**30
+PUBLISHER_FIXED = "one worker publishes the parameters that never change"
+TRAINER_FIXED = "several trainers need a process each, and --scheduler inline has only one"
+EVALUATOR_FIXED = "one evaluator plays one version after the other; `--eval-share` limits its time"
 EVALUATOR_NICENESS = 10
 """Lower priority than all other workers, but high enough not to starve on a busy machine; `eval_share` limits it."""
 
@@ -89,7 +96,7 @@ def standard_experiment(
     if options.workers.scheduler in CLUSTERS and options.workers.actors is None:
         others = options.workers.trainers + (options.workers.policies if inference != "inline" else 0)
         others += options.workers.replay_workers * (options.workers.replay != "inline")
-        others += options.workers.replay_workers * options.workers.buffer_workers
+        others += options.workers.replay_workers * options.workers.buffer_workers + options.workers.reanalyze_workers
         sizes = replace(sizes, actors=max(1, num_cores() * options.cluster.hosts - others * len(learning)))
     builder = _GraphBuilder(options, environment, spec, named, sizes, inference)
     for role, teams in zip(named, assign_teams(spec, tuple(role.agents for role in named)), strict=True):
@@ -154,6 +161,8 @@ class _GraphBuilder:
         aligned = all(spec.teams[index].aligned for index in teams)
         if own.frozen is None:
             own = replace(own, algorithm=_for_agents(own, self._num_agents(teams), aligned))
+            if own.algorithm.wants_simulator():
+                own = replace(own, algorithm=own.algorithm.for_simulator(self._environment.simulator()))
         _check(own, team, here=workers.scheduler not in CLUSTERS)
         policy, on_cpu = own.policy, own.algorithm.on_cpu()
         samples = self._samples(own, team, aligned, self._num_agents(teams))
@@ -161,12 +170,13 @@ class _GraphBuilder:
         recorded = bool(self._options.run.data)
         if own.frozen is None and isinstance(flow, Replay) and workers.scheduler not in CLUSTERS and not recorded:
             check_replay_fits(flow, samples, workers.replay_dir)
+            check_draws_fit(flow, samples)
         if own.frozen is None and isinstance(flow, Replay):
             groups = self._sizes.actors * self._sizes.ring
             tracks = groups if aligned else groups * self._sizes.lanes * self._num_agents(teams)
-            check_replay_units(flow, samples, tracks, workers.trainers)
+            check_replay_units(flow, samples, tracks, workers.trainers, recorded)
         goals = self._goals(own)
-        replay = self._replay(own, flow, samples, goals)
+        replay = self._replay(own, team, flow, samples, goals)
         requests = None
         separate = self._inference != "inline"
         trainer_gpu, policy_gpu = gpu_shares(own.algorithm, workers.trainers, workers.policies if separate else 0)
@@ -186,7 +196,7 @@ class _GraphBuilder:
         if frozen:
             publisher = FrozenPolicyConfig(policy, str(own.frozen))
             self.groups.append(
-                WorkerGroup(f"frozen-{policy}", publisher, 1, Resources(cpu=0.0), self.restart, scalable=False)
+                WorkerGroup(f"frozen-{policy}", publisher, 1, Resources(cpu=0.0), self.restart, PUBLISHER_FIXED)
             )
         else:
             own_goals = goals if replay is None else None
@@ -203,14 +213,19 @@ class _GraphBuilder:
         return goal_rewards(own.algorithm, self._environment, self._spec, run.seed, workers.hang_timeout)
 
     def _replay(
-        self, own: RoleOptions, flow: Dataflow, samples: PushStream, goals: GoalRewardsConfig | None
+        self, own: RoleOptions, team: TeamSpec, flow: Dataflow, samples: PushStream, goals: GoalRewardsConfig | None
     ) -> SampleStream | None:
         """Add the replay workers of a policy, and return the stream to them; None if it has none."""
         if not self._has_replay_workers(own) or not isinstance(flow, Replay):
             return None
-        workers, resources = replay_workers(own.policy, flow, samples, self._options, goals)
+        reanalyzer = ReanalyzerConfig.of(own.policy, own.algorithm, team.observation, team.action)
+        workers, resources = replay_workers(own.policy, flow, samples, self._options, goals, reanalyzer)
         count, name = self._options.workers.replay_workers, _group_name("replay", own.policy)
-        self.groups.append(WorkerGroup(name, workers, count, resources, self.restart, scalable=False))
+        self.groups.append(WorkerGroup(name, workers, count, resources, self.restart, REPLAY_FIXED))
+        if reanalyzer is not None and self._options.workers.reanalyze_workers:
+            searchers = ReanalyzeWorkerConfig(workers.replay, reanalyzer)
+            name, count = _group_name("reanalyze", own.policy), self._options.workers.reanalyze_workers
+            self.groups.append(WorkerGroup(name, searchers, count, Resources(), self.restart))
         return workers.replay
 
     def _add_trainers(
@@ -240,9 +255,9 @@ class _GraphBuilder:
             goals=goals,
         )
         restart = replace(self.restart, together=True)
-        scalable = workers.scheduler != "inline"  # several trainers need a process each
+        fixed = TRAINER_FIXED if workers.scheduler == "inline" else ""
         name = _group_name("trainers", own.policy)
-        group = WorkerGroup(name, trainer, workers.trainers, Resources(gpu=gpu), restart, scalable)
+        group = WorkerGroup(name, trainer, workers.trainers, Resources(gpu=gpu), restart, fixed)
         flow = own.algorithm.dataflow()
         if workers.buffer_workers and replay is not None and isinstance(flow, Replay) and flow.transform is not None:
             buffers = _group_name("buffers", own.policy)
@@ -344,7 +359,7 @@ def _evaluators(
         max_steps=evaluation.eval_max_steps,
     )
     resources = Resources(cpu=evaluation.eval_share, niceness=EVALUATOR_NICENESS)
-    return WorkerGroup("evaluators", config, 1, resources, replace(restart, vital=False), scalable=False)
+    return WorkerGroup("evaluators", config, 1, resources, replace(restart, vital=False), EVALUATOR_FIXED)
 
 
 def _group_name(kind: str, policy: str) -> str:

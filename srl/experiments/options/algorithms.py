@@ -9,9 +9,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from srl.algorithms.a2c import A2CConfig
+from srl.algorithms.alphazero.config import AlphaZeroConfig
 from srl.algorithms.dqn.config import ApeXConfig, DQNConfig, RainbowConfig
 from srl.algorithms.impala import ImpalaConfig
 from srl.algorithms.mappo import IPPOConfig, MAPPOConfig
+from srl.algorithms.muzero.config import MuZeroConfig
 from srl.algorithms.offline.config import BCConfig, CQLConfig, DAggerConfig, IQLConfig, TD3BCConfig
 from srl.algorithms.ppg import PPGConfig
 from srl.algorithms.ppo.config import PPOConfig
@@ -40,6 +42,8 @@ BUILT_IN: dict[str, type[AlgorithmConfig]] = {
     "ddpg": DDPGConfig,
     "vdn": VDNConfig,
     "qmix": QMIXConfig,
+    "muzero": MuZeroConfig,
+    "alphazero": AlphaZeroConfig,
     "bc": BCConfig,
     "dagger": DAggerConfig,
     "iql": IQLConfig,
@@ -63,12 +67,31 @@ PURPOSES = {
     "ddpg": "a simple baseline of td3",
     "vdn": "a team of agents with choices and expensive steps: learns the sum of the agents' Q values from replay",
     "qmix": "as vdn, with a network that mixes the agents' Q values, given the state of the whole game",
+    "muzero": "choices and few steps: learns a model of the environment, and searches in it before each action",
+    "alphazero": "games with known rules (game:NAME): searches with them, and plays against itself",
     "bc": "recorded data (--data): imitates it",
     "dagger": "an expert to ask (--expert): imitates it where the learner itself plays",
     "iql": "recorded data (--data): a policy better than the one that played",
     "cql": "as iql, with critics that rate unrecorded actions low",
     "td3bc": "as iql, for real-valued actions, with a deterministic policy",
 }
+
+
+VARIANTS = {
+    "her": "sac --algo.her future (also td3, ddpg and dqn)",
+    "drq": "sac --algo.random-shift 4 (also dqn)",
+    "redq": "sac --algo.num-critics 10 --algo.target-critics 2 --algo.updates-per-decision 20",
+    "droq": "sac --algo.critic-dropout 0.01 --algo.critic-layer-norm --algo.updates-per-decision 20",
+    "doubledqn": "dqn",
+    "ddqn": "dqn",
+    "duelingdqn": "dqn --algo.dueling",
+    "per": "dqn --algo.prioritized (also sac, td3 and ddpg)",
+    "c51": "dqn --algo.distributional c51",
+    "qrdqn": "dqn --algo.distributional qr",
+    "noisynet": "dqn --algo.noisy",
+    "sacdiscrete": "sac",
+}
+"""Name of a method -> algorithm and options that are this method."""
 
 
 def algorithm_class(algo: str) -> type[AlgorithmConfig]:
@@ -78,6 +101,8 @@ def algorithm_class(algo: str) -> type[AlgorithmConfig]:
     if ":" not in algo:
         if (same := re.sub(r"[^a-z0-9]", "", algo.lower())) in BUILT_IN:
             raise ValueError(f"unknown algorithm {algo!r}; did you mean {same!r}?")
+        if variant := VARIANTS.get(re.sub(r"[^a-z0-9]", "", algo.lower())):
+            raise ValueError(f"{algo!r} is not an algorithm but options of one: --algo {variant}")
         known = "".join(f"\n  {name:7} {purpose}" for name, purpose in PURPOSES.items())
         raise ValueError(f"unknown algorithm {algo!r}; name your own as path/file.py:Config. SRL has{known}")
     kind = load_object(algo)
@@ -127,7 +152,8 @@ def with_settings(algorithm: AlgorithmConfig, settings: Mapping[str, Any], title
 
 
 def settings_by_field(kind: type[Any], settings: Mapping[str, Any], title: str) -> dict[str, Any]:
-    """Return the settings by field name, with aliases resolved, and lists as tuples where the config has tuples."""
+    """Return the settings by field name, with aliases resolved. Where the config has a tuple, a list is a tuple, too,
+    and a single value a tuple of one, as on the command line."""
     own = option_names(kind)
     known = {field.name: field.default for field in dataclasses.fields(kind) if field.name in own}
     names: dict[str, str] = {}
@@ -142,10 +168,13 @@ def settings_by_field(kind: type[Any], settings: Mapping[str, Any], title: str) 
     if unknown:
         raise ValueError("\n".join(unknown))
     values = {name: settings[written] for name, written in names.items()}
-    return {
-        name: tuple(value) if isinstance(value, list) and isinstance(known[name], tuple) else value
-        for name, value in values.items()
-    }
+    return {name: _as_tuple(value) if isinstance(known[name], tuple) else value for name, value in values.items()}
+
+
+def _as_tuple(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(value)
+    return (value,) if isinstance(value, (int, float, str)) else value
 
 
 def name_of_config(algorithm: AlgorithmConfig) -> str:

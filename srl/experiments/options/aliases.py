@@ -62,6 +62,8 @@ _TEXTS = {
     "`num_minibatches` the parts that it is split into",
     "train_freq train_frequency gradient_steps": "`updates_per_decision` is the number of gradient steps per decision "
     "of algorithms that learn from replay",
+    "samples_per_insert": "`updates_per_decision` is the number of gradient steps per decision; samples per insert are "
+    "this times `batch_size`",
     "num_steps": "`steps` is the length of the run, `horizon` the length of a rollout",
     "train_for_env_steps": "`steps` counts decisions, which are fewer than frames where an action is repeated",
     "num_gpus num_gpus_per_learner": "set `device` to cuda; on a cluster, `resources` says which workers get a GPU",

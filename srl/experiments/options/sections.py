@@ -42,6 +42,7 @@ ONLY_AT_START = {
     "action_repeat": _SAME_ENVIRONMENT,
     "image_size": _SAME_ENVIRONMENT,
     "grayscale": _SAME_ENVIRONMENT,
+    "previous_step": _SAME_ENVIRONMENT,
     "team_reward": _SAME_ENVIRONMENT,
     "log_info": _SAME_ENVIRONMENT,
     "data": "a run counts either gradient steps on its data or decisions; start a new run for other data",
@@ -103,6 +104,9 @@ class RunOptions:
     """Side length in pixels to which the images of a plain Gymnasium environment are resized. Default: their own."""
     grayscale: bool = False
     """Remove the colors of the images of a plain Gymnasium environment."""
+    previous_step: bool = False
+    """Add the previous action and reward to observations, as the keys `previous_action` and `previous_reward`. For
+    policies with a memory, which can then find out what their actions do (as R2D2 does in its paper)."""
     sinks: tuple[str, ...] = ("tensorboard",)
     """Destinations for metrics besides metrics.jsonl: `tensorboard`, `wandb`, `mlflow`, or your own function as
     `package.module:function`. W&B and MLflow are configured by their own environment variables."""
@@ -177,6 +181,10 @@ class WorkerOptions:
     buffer_workers: bool = False
     """Change drawn batches (`random_shift`) in workers of their own, one for each replay worker, not in the
     trainers."""
+    reanalyze_workers: int = 0
+    """Number of reanalyze workers: processes that search remembered decisions again with the newest parameters, before
+    their targets reach `--algo.max-target-age`. They need replay workers. 0: only targets that are too old for a batch
+    are searched again, where it is drawn."""
     max_lag: int = 1
     """Versions that the acting policy may lag behind the update that learns from its data. 0: exactly synchronous."""
     replay_dir: str = ""
@@ -207,6 +215,10 @@ class WorkerOptions:
                 f"an inline replay has no workers: use --replay host or remote with --replay-workers "
                 f"{self.replay_workers}"
             )
+        if self.reanalyze_workers < 0:
+            raise ValueError(f"reanalyze_workers must be 0 or more, found {self.reanalyze_workers}")
+        if self.replay == "inline" and self.reanalyze_workers:
+            raise ValueError("reanalyze workers get rows from replay workers: use --replay host or remote with them")
         if self.replay == "inline" and self.buffer_workers:
             raise ValueError("buffer workers change what replay workers draw: use --replay host or remote with them")
 
@@ -313,7 +325,8 @@ class EvaluationOptions:
     eval_episodes: int = 10
     """Number of episodes per evaluation."""
     eval_share: float = 0.03
-    """Fraction of one core that evaluation may use, in (0, 1]."""
+    """Fraction of one core that evaluation may use, in (0, 1]. With the scheduler `inline`, each evaluation is done at
+    once."""
     eval_greedy: bool = True
     """Take the most likely actions instead of sampling them as in training."""
     eval_max_steps: int = LONGEST_EPISODE
@@ -354,8 +367,12 @@ class CheckpointOptions:
     replay; priorities, 9 bytes per decision, are written each time. With the schedulers `processes` and `inline`."""
     log_mb: int = 32
     """Maximum size of each worker's log, in MB; older output is removed."""
+    metrics_port: int = 0
+    """Port of the loopback interface at which Prometheus finds the metrics of this run; 0: none."""
 
     def __post_init__(self) -> None:
         _check_at_least_one(self, "keep_last", "record_every", "log_mb")
+        if not 0 <= self.metrics_port < 65536:
+            raise ValueError(f"metrics_port must be from 1 to 65535, or 0 for none; found {self.metrics_port}")
         if self.keep_every < 0:
             raise ValueError(f"keep_every must be a number of steps, or 0 for none; found {self.keep_every}")

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from srl.experiments.recipes.recipe import Recipe, Setting
 
 _MANY_GAMES = "many games at once: a policy that plays itself soon repeats a few lines and forgets the others"
 
+_OPENINGS = Setting(
+    "env.openings", 0.5, "half of the games begin with random moves: self-play forgets positions beside its main lines"
+)
+
 BOARD_GAMES = Recipe(
     "board-games",
-    "PettingZoo's classic games: turns, masks of legal moves, one reward at the end",
-    ("classic.*", "pettingzoo.classic.*"),
+    "board games: turns, masks of legal moves, one reward at the end",
+    ("classic.*", "pettingzoo.classic.*", "game:openspiel:*", "game:* in a row on *"),
     task=(
         Setting("algo.entropy_coefficient", 0.05, "keeps self-play from repeating the same few games"),
         Setting("algo.normalize_return", "none", "the reward is -1, 0 or 1"),
@@ -21,6 +27,48 @@ BOARD_GAMES = Recipe(
         Setting("batch", 8192, _MANY_GAMES),
         Setting("algo.epochs", 4, "passes over each batch"),
         Setting("algo.num_minibatches", 16, "gradient steps per pass"),
+    ),
+    alphazero=(_OPENINGS, Setting("algo.hidden_sizes", (256, 256), "there are many positions")),
+)
+
+TIC_TAC_TOE = replace(
+    BOARD_GAMES,
+    name="tic-tac-toe",
+    about="tic-tac-toe: perfect play within seconds",
+    patterns=("tic-tac-toe",),
+    alphazero=(_OPENINGS, Setting("algo.simulations", 16, "games are short")),
+)
+
+CONNECT_FOUR = replace(
+    BOARD_GAMES,
+    name="connect-four",
+    about="Connect Four: a strong player within minutes",
+    patterns=("connect-four",),
+    alphazero=(
+        _OPENINGS,
+        Setting("lanes", 128, "searches of many games share each call of the network"),
+        Setting("algo.hidden_sizes", (256, 256, 256), "a compromise: more layers see more, but search less"),
+        Setting("algo.replay_size", 200_000, "about 8,000 games"),
+        Setting("algo.learning_starts", 10_000, "a few hundred games"),
+        Setting("algo.search_value_share", 0.5, "results of games vary more than what a search finds"),
+        Setting("algo.learning_rate_schedule", "linear", "lower rates made a player stronger at once"),
+    ),
+)
+
+CARTPOLE_GAME = Recipe(
+    "cartpole-game",
+    "CartPole with its simulator: 500 within 20,000 steps",
+    ("game:cartpole",),
+    alphazero=(
+        Setting("lanes", 16, "episodes are long"),
+        Setting("horizon", 16, "new parameters after 256 steps"),
+        Setting("algo.simulations", 16, "there are two actions"),
+        Setting("algo.n_step", 20, "the end of an episode is far"),
+        Setting("algo.gamma", 0.997, "the return is bounded by 333"),
+        Setting("algo.batch_size", 256, "a short run"),
+        Setting("algo.learning_starts", 1_000, "a short run"),
+        Setting("algo.updates_per_decision", 0.06, "each decision is learned from 15 times"),
+        Setting("algo.learning_rate", 1e-3, "values have a wide range"),
     ),
 )
 
@@ -145,4 +193,4 @@ HIDE_AND_SEEK = (
     _paper("hide-and-seek", "network and hyperparameters of Baker et al. 2019", ("hide-and-seek/*",)),
 )
 
-MULTI_AGENT = (*HIDE_AND_SEEK, BOARD_GAMES, SPREAD, TWO_STEP)
+MULTI_AGENT = (*HIDE_AND_SEEK, CARTPOLE_GAME, TIC_TAC_TOE, CONNECT_FOUR, BOARD_GAMES, SPREAD, TWO_STEP)

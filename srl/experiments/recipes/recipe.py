@@ -45,6 +45,7 @@ class Recipe:
     sac: tuple[Setting, ...] = ()
     td3: tuple[Setting, ...] = ()  # settings for TD3 and DDPG
     qmix: tuple[Setting, ...] = ()  # settings for VDN and QMIX
+    alphazero: tuple[Setting, ...] = ()
     cores: int = 0
     """Number of cores that the batch is meant for. Machines with fewer use a smaller batch, unless `--scale` is given.
     0: the same batch everywhere."""
@@ -63,5 +64,6 @@ class Recipe:
             ("sac", self.sac),
             ("td3 and ddpg", self.td3),
             ("vdn and qmix", self.qmix),
+            ("alphazero", self.alphazero),
         )
         return [(scope, settings) for scope, settings in found if settings]

@@ -276,13 +276,17 @@ RECIPES = (
             Setting("algo.clip", 0.1, "as in the PPO paper; half of the value for vectors"),
             Setting("algo.value_clip", 0.1, "as in the published implementation of PPO"),
         ),
-        dqn=_dqn(1e-4, 32, 100_000, 20_000, 0.25, 250, (0.1, 0.01)),
+        dqn=(
+            *_dqn(1e-4, 32, 100_000, 20_000, 0.25, 250, (0.1, 0.01)),
+            Setting("algo.update_threads", 2, "a gradient step takes much longer than the decisions before it"),
+        ),
         apex=(
             Setting("algo.learning_rate", 6.25e-5, _PAPER),
             Setting("algo.target_update", 2500, _PAPER),
             Setting("algo.learning_starts", 50_000, _PAPER),
         ),
         r2d2=(
+            Setting("previous_step", True, _PAPER),
             Setting("algo.learning_rate", 1e-4, _PAPER),
             Setting("algo.adam_eps", 1e-3, _PAPER),
             Setting("algo.target_update", 2500, _PAPER),

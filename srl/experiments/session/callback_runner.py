@@ -8,6 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +40,19 @@ def load_callback(text: str) -> Callback:
         return found
     if not (isinstance(found, type) and issubclass(found, Callback)):
         raise ValueError(f"{name} is no callback: derive the class from srl.Callback")
+    if name in CALLBACKS:
+        _check_numbers(name, found, options)
     try:
         return found(**{option: _as_tuples(value) for option, value in options.items()})
     except TypeError as error:
         raise ValueError(f"callback {name} cannot be made: {error}") from error
+
+
+def _check_numbers(name: str, kind: type[Any], options: Mapping[str, Any]) -> None:
+    for field in fields(kind):
+        value, default = options.get(field.name), field.default
+        if isinstance(value, str) and isinstance(default, (int, float)):
+            raise ValueError(f"callback {name}: {field.name} must be a number, found {value!r}")
 
 
 def split_callbacks(callbacks: Sequence[Callback | str]) -> tuple[list[Callback], dict[str, tuple[str, ...]]]:
@@ -76,7 +86,6 @@ class LiveRun:
         self.path = path
         self.name = path.name
         self.steps = 0
-        self.save_now = False
         self.figures: deque[dict[str, float]] = deque()
         self._controller = controller
         self._requests: deque[Callable[[], object]] = deque()
@@ -91,7 +100,7 @@ class LiveRun:
         self._requests.append(lambda: self._controller.fail(reason))
 
     def save_checkpoint(self) -> None:
-        self.save_now = True
+        self._controller.save_requested = True
 
     def evaluate(self) -> None:
         evaluators(self._controller.changes.groups.values())  # raises ValueError here, where the user sees it

@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import msgspec
@@ -31,6 +33,10 @@ from srl.populations.opponent_pool import refill
 from srl.replay.saved import ReplayArchive
 from srl.storage import checkpoints
 from srl.storage.checkpoints import Retention
+
+SLOW_SECONDS = 5.0
+"""Time for a checkpoint after which the disk is reported as slow."""
+WAIT_SECONDS = 0.25
 
 
 @dataclass(frozen=True)
@@ -128,34 +134,74 @@ class BackgroundWriter:
     """Runs write jobs one at a time: in a thread if `threaded`, else immediately.
 
     A disk may need half a minute for a checkpoint. A controller that waited for it would send nothing in that time, and
-    hosts would conclude that it had died. A run in a single process has no hosts and writes immediately.
+    hosts would conclude that it had died. A run in a single process has no hosts and writes immediately. The thread is
+    a daemon, so that a process can end although its disk does not answer.
     """
 
-    def __init__(self, threaded: bool) -> None:
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint-writer") if threaded else None
+    def __init__(self, threaded: bool, notify: Callable[[str], None] = lambda text: None) -> None:
+        self._notify = notify
+        self._queue: SimpleQueue[tuple[Future[None], Callable[[], None]] | None] = SimpleQueue()
         self._jobs: deque[Future[None]] = deque()
+        self._began = time.monotonic()  # when the first of these jobs became the first
+        self._slow = False
+        self._thread = threading.Thread(target=self._run, name="checkpoint-writer", daemon=True) if threaded else None
+        if self._thread is not None:
+            self._thread.start()
+
+    def _run(self) -> None:
+        while (submitted := self._queue.get()) is not None:
+            future, job = submitted
+            try:
+                future.set_result(job())
+            except BaseException as error:
+                future.set_exception(error)
 
     @property
     def busy(self) -> bool:
-        """Whether a job is waiting or running. Unexpected errors in jobs are raised here and in `finish`."""
-        while self._jobs and self._jobs[0].done():
-            self._jobs.popleft().result()
+        """Whether a job is waiting or running."""
+        self.check()
         return bool(self._jobs)
+
+    def check(self) -> None:
+        """Report a slow disk. Raises unexpected errors of jobs, as `busy` and `finish` do."""
+        while self._jobs and self._jobs[0].done():
+            self._began = time.monotonic()
+            self._jobs.popleft().result()
+        if self._jobs and not self._slow and time.monotonic() - self._began > SLOW_SECONDS:
+            self._slow = True
+            self._notify(
+                f"the disk has not written a checkpoint for {SLOW_SECONDS:.0f} s. Training continues; a run that ends "
+                "waits for the checkpoint, unless it is interrupted a second time"
+            )
+        elif self._slow and not self._jobs:
+            self._slow = False
+            self._notify("the disk writes checkpoints again")
 
     def submit(self, job: Callable[[], None]) -> None:
         if self._thread is None:
             job()
-        else:
-            self._jobs.append(self._thread.submit(job))
+            return
+        if not self._jobs:
+            self._began = time.monotonic()
+        future: Future[None] = Future()
+        self._jobs.append(future)
+        self._queue.put((future, job))
 
-    def finish(self) -> None:
-        """Wait until all jobs are done."""
-        while self._jobs:
-            self._jobs.popleft().result()
+    def finish(self, waiting: Callable[[], None] = lambda: None) -> None:
+        """Wait until all jobs are done. Calls `waiting` once if the disk is slow."""
+        was_slow = False
+        while self.busy:
+            if self._slow and not was_slow:
+                was_slow = True
+                waiting()
+            wait((self._jobs[0],), WAIT_SECONDS)
 
     def close(self) -> None:
+        """End the thread once its jobs are done. Waits for that only if there are none."""
         if self._thread is not None:
-            self._thread.shutdown()
+            self._queue.put(None)
+            if not self._jobs:
+                self._thread.join()
 
 
 @dataclass(eq=False)

@@ -35,7 +35,20 @@ class Goals:
         self._goals = [goal_of(text, learning) for text in texts]
         if until_return is not None:
             self._goals.append(goal_of(f"return>={until_return}", learning))
+        self._checked: set[Goal] = set()
         self.episodes_before: dict[str, int] = {}  # policy -> its number of episodes when the run was resumed
+
+    def unknown(self, gauges: Mapping[str, PolicyGauges]) -> str:
+        """Describe a goal whose statistic the last 100 episodes of its policy do not have, once."""
+        for goal in self._goals:
+            episodes = gauges[goal.policy].episodes
+            if episodes.count < EPISODE_WINDOW or goal in self._checked:
+                continue
+            self._checked.add(goal)
+            if episodes.mean(goal.name) is None:
+                hint = nearest(goal.name, episodes.names)
+                return f"--until {goal.name}{goal.sign}{goal.bound:g}: no episode reports {goal.name!r} so far{hint}"
+        return ""
 
     def reached(self, gauges: Mapping[str, PolicyGauges]) -> str:
         """Describe the goals if all of them are reached; otherwise return an empty string."""

@@ -21,7 +21,7 @@ from srl.callbacks.callback import Callback
 from srl.controller.takeover import ControllerState
 from srl.experiments.graph.preparation import PreparedRun, prepare, probe_for
 from srl.experiments.graph.replay import replay_modules
-from srl.experiments.graph.sizes import with_actors, with_sizes
+from srl.experiments.graph.sizes import describe, with_actors, with_sizes
 from srl.experiments.graph.standard import standard_experiment
 from srl.experiments.options.algorithms import title_of
 from srl.experiments.options.config_file import gather
@@ -34,7 +34,7 @@ from srl.experiments.session.checkpointing import Restored
 from srl.experiments.session.cluster_site import ClusterSite
 from srl.experiments.session.compatibility import check_compatible
 from srl.experiments.session.run import Run, RunFailed
-from srl.experiments.session.session import OnStatus, Session, describe
+from srl.experiments.session.session import OnStatus, Session
 from srl.experiments.session.slurm_queue import refuse_if_running
 from srl.experiments.session.slurm_submission import follow, script_of, state_of_new_job
 from srl.experiments.session.slurm_submission import submit as submit_job
@@ -109,11 +109,11 @@ def shows_view(verbose: bool | None) -> bool:
     return (sys.stdout.isatty() or in_notebook()) if verbose is None else verbose
 
 
-def watched(conduct: Callable[[Callable[[RunStatus], None]], Run]) -> Run:
+def watched(conduct: Callable[[Callable[[RunStatus], None]], Run], log_format: str = "text") -> Run:
     """Conduct a run with the live view, and print the report when it ends or fails."""
     from srl.terminal.view import watching
 
-    with watching() as (observe, finish):
+    with watching(log_format=log_format) as (observe, finish):
         try:
             run = conduct(observe)
         except RunFailed as error:

@@ -12,7 +12,7 @@ import srl
 from srl.api.status import RunStatus
 from srl.base.tree import Array
 from srl.storage.episode_file import read_episodes
-from srl.storage.metric_rows import metric_columns
+from srl.storage.metric_table import metric_columns
 from srl.storage.run_directory import RunDirectory
 from srl.terminal.notebook import status_html
 

@@ -1,4 +1,4 @@
-"""The record of a run: a row per update, evaluation and report, every episode, and a row per moment for its speed."""
+"""The record of a run: a row per update, evaluation and report, every episode, and rows for speed and events."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from srl.api.control import EpisodeReport, Evaluated, MetricsReport, OptionValue, UpdateRecord
+from srl.api.control import EpisodeReport, MetricsReport, OptionValue, UpdateRecord
 from srl.api.status import EvaluationStatus, RunStatus
 from srl.base.files import Losses
 from srl.controller.gauges import Gauges
 from srl.controller.metrics import evaluation_row, report_row, system_row, update_row
 from srl.storage.episode_file import EpisodeFile
-from srl.storage.metric_rows import RowFile, last_updates
+from srl.storage.metric_rows import EVENT, RowFile, last_updates
 from srl.storage.run_directory import RunDirectory
 
 SYSTEM_SECONDS = 1.0
@@ -50,7 +50,7 @@ class RunRecord:
 
     def add(
         self,
-        message: UpdateRecord | EpisodeReport | Evaluated | MetricsReport,
+        message: UpdateRecord | EpisodeReport | MetricsReport,
         gauges: Gauges,
         changes: Mapping[str, OptionValue],
     ) -> dict[str, Any]:
@@ -80,6 +80,12 @@ class RunRecord:
     def add_evaluation(self, evaluation: EvaluationStatus, elapsed: float, name: str, several: bool) -> None:
         row = evaluation_row(evaluation, elapsed, name, name if several else "")
         self._metrics.append(evaluation.step, row, time.time())
+
+    def add_event(self, gauges: Gauges, event: str, text: str) -> None:
+        """Write a row for a message of the run (`message`), a checkpoint or a resume."""
+        now = time.time()
+        row = {"kind": EVENT, "elapsed": round(now - gauges.began, 3), "event": event, "text": text}
+        self._system.append(gauges.recorded_step, row, now)
 
     def measure(self, status: RunStatus) -> None:
         """Write a row on the system if one is due."""

@@ -5,35 +5,28 @@ from __future__ import annotations
 import contextlib
 import math
 import shutil
-import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 import msgspec
 
 import srl
-from srl.api.control import MetricsReport, UpdateRecord
+from srl.api.control import Evaluated, MetricsReport, Notice, UpdateRecord
 from srl.api.experiment import Experiment
-from srl.api.lanes import LanesConfig
 from srl.api.scheduler import Scheduler
 from srl.api.status import RunStatus
-from srl.base.config import to_data
 from srl.base.files import Losses, write_whole
-from srl.base.process import STOP_SIGNALS, interrupt, stop_request, uninterrupted
-from srl.base.shared_memory import KeptFile
+from srl.base.process import stop_signals, uninterrupted
 from srl.callbacks.callback import Callback
 from srl.controller.control_socket import remote_listener
 from srl.controller.controller import Controller, Report
 from srl.controller.metrics import episode_records
 from srl.controller.takeover import ControllerState
 from srl.experiments.graph.sizes import sizes_of
-from srl.experiments.options.sections import CLUSTERS
 from srl.experiments.options.train_options import TrainOptions
 from srl.experiments.session.best_checkpoint import BestCheckpoint
 from srl.experiments.session.callback_runner import CallbackRunner, LiveRun, load_callback
@@ -48,9 +41,9 @@ from srl.experiments.session.cluster_site import ClusterSite, hosts_scheduler, s
 from srl.experiments.session.goals import Goals
 from srl.experiments.session.run import Run, RunFailed
 from srl.experiments.session.run_record import RunRecord
+from srl.experiments.session.services import metrics_server, run_memory
 from srl.replay.saved import ReplayArchive
 from srl.schedulers.inline import InlineScheduler
-from srl.schedulers.local.run_memory import RunMemory
 from srl.schedulers.local.scheduler import ProcessScheduler
 from srl.schedulers.local.worker_logs import LogFiles
 from srl.schedulers.local.zygote_launch import PRELOAD
@@ -65,13 +58,14 @@ OnStatus = Callable[[RunStatus], None] | None
 TAKEOVER_SECONDS = 10.0
 """Time limit for hosts to reconnect after their controller died; agents try twice per second."""
 CONTROLLER_SECONDS = 1.0
+"""Time between writes of the state for a takeover."""
+REST_SECONDS = 0.06
 ENDLESS_STEPS = 10_000
 ENDLESS = (
     f"no episode has ended in {ENDLESS_STEPS:,} steps per environment copy, so there are no returns. If episodes may "
     "never end, limit them: --env-arg max_episode_steps=1000 for a Gymnasium id, gymnasium.wrappers.TimeLimit in your "
     "own function"
 )
-"""Time between writes of the state for a takeover."""
 
 
 class Session:
@@ -102,16 +96,21 @@ class Session:
         self._options = options
         self._on_status = on_status or (lambda status: None)
         self._losses = losses = Losses()
+        self._events: deque[tuple[str, str]] = deque()  # kind and text, from any thread
         self._journal = Journal(run.journal, losses)
         self._goals = Goals(options.run.until, options.run.until_return, experiment.learning)
         self._record = RunRecord(run, losses, options.checkpoints.episodes, options.checkpoints.record_every)
         run.write_machine(srl.__version__)
         named = [load_callback(name) for name in options.run.callbacks]
         with ExitStack() as undo:
-            self._memory = _run_memory(experiment, options)
+            self._metrics = metrics_server(options.checkpoints.metrics_port)
+            if self._metrics is not None:
+                undo.callback(self._metrics.close)
+            self._memory = run_memory(experiment, options)
             undo.callback(self._memory.close)
-            self._runtime = make_runtime(run.name)
-            undo.callback(shutil.rmtree, self._runtime, ignore_errors=True)
+            with uninterrupted():
+                self._runtime = make_runtime(run.name)
+                undo.callback(shutil.rmtree, self._runtime, ignore_errors=True)
             self._site = site or site_of(options, experiment.groups, run.logs, takeover)
             self._scheduler = scheduler = self._make_scheduler((*PRELOAD, *preload))
             undo.callback(scheduler.close)
@@ -131,49 +130,38 @@ class Session:
                 losses=losses,
             )
             self._sinks = Sinks(run, options.run.sinks, losses, self._notify)
-            undo.pop_all()
-        self._live = LiveRun(run.path, self._controller)
-        only_warn = options.run.callback_errors == "warn"
-        self._callbacks = CallbackRunner(
-            [*named, *callbacks], self._live, not scheduler.inline, self._notify, only_warn=only_warn
-        )
-        best_by = options.checkpoints.best
-        self._writer = BackgroundWriter(threaded=not scheduler.inline)
-        self._checkpoints = CheckpointWriter(
-            experiment,
-            run.checkpoints,
-            self._memory.commits,
-            scheduler,
-            Retention(options.checkpoints.keep_last, steps_between_kept(options)),
-            options.checkpoints.checkpoint_seconds,
-            why_not_exact,
-            self._notify,
-            self._writer,
-            ownership.check,
-            best_by,
-            own,
-            on_written=lambda path: self._callbacks.call("on_checkpoint", path),
-            replay=ReplayArchive(run.replay, self._memory.replays) if options.checkpoints.save_replay else None,
-        )
-        parameters = self._memory.parameters
-        self._best = BestCheckpoint(
-            run,
-            experiment.description,
-            parameters,
-            self._record,
-            self._notify,
-            self._writer,
-            ownership.check,
-            best_by,
-            own,
-        )
-        self._recorded = 0.0
-        # Number of decisions without the end of an episode after which there is a warning.
-        sizes = sizes_of(experiment)
-        copies = math.prod(sizes.get(name, math.inf) for name in ("actors", "lanes", "ring"))
-        self._endless = ENDLESS_STEPS * copies
-        if takeover is not None:
-            self._controller.records.last = self._record.last_updates(None)
+            self._live = LiveRun(run.path, self._controller)
+            only_warn = options.run.callback_errors == "warn"
+            self._callbacks = CallbackRunner(
+                [*named, *callbacks], self._live, not scheduler.inline, self._notify, only_warn=only_warn
+            )
+            best_by = options.checkpoints.best
+            self._writer = BackgroundWriter(not scheduler.inline, self._notify)
+            undo.callback(self._writer.close)
+            shared = (self._notify, self._writer, ownership.check, best_by, own)
+            self._checkpoints = CheckpointWriter(
+                experiment,
+                run.checkpoints,
+                self._memory.commits,
+                scheduler,
+                Retention(options.checkpoints.keep_last, steps_between_kept(options)),
+                options.checkpoints.checkpoint_seconds,
+                why_not_exact,
+                *shared,
+                on_written=self._on_checkpoint,
+                replay=ReplayArchive(run.replay, self._memory.replays) if options.checkpoints.save_replay else None,
+            )
+            parameters = self._memory.parameters
+            self._best = BestCheckpoint(run, experiment.description, parameters, self._record, *shared)
+            self._recorded = 0.0
+            self._updated = False  # since the last rest
+            # Number of decisions without the end of an episode after which there is a warning.
+            sizes = sizes_of(experiment)
+            copies = math.prod(sizes.get(name, math.inf) for name in ("actors", "lanes", "ring"))
+            self._endless = ENDLESS_STEPS * copies
+            if takeover is not None:
+                self._controller.records.last = self._record.last_updates(None)
+            self._unstarted = undo.pop_all()
 
     def _make_scheduler(self, preload: tuple[str, ...]) -> Scheduler:
         if self._options.workers.scheduler == "inline":
@@ -185,7 +173,12 @@ class Session:
         return ProcessScheduler(self._run.name, self._memory, self._runtime, logs, preload, path)
 
     def restore(self, restored: Restored) -> None:
-        """Restore a checkpoint before the run starts."""
+        """Restore a checkpoint before the run starts. After an error, nothing of the run is left."""
+        with self._unstarted:
+            self._restore(restored)
+            self._unstarted = self._unstarted.pop_all()
+
+    def _restore(self, restored: Restored) -> None:
         self._checkpoints.restore(restored)
         self._callbacks.restore(restored.metadata.get("callbacks", {}))
         if self._options.agents.self_play != "none":
@@ -200,10 +193,11 @@ class Session:
         self._controller.records.last = self._record.last_updates(
             {name: int(metadata["version"]) for name, metadata in restored.policies.items()}
         )
+        self._events.append(("resume", f"from step {restored.steps:,}"))
         self._goals.episodes_before = {name: policy.episodes.count for name, policy in gauges.policies.items()}
 
     def run(self) -> Run:
-        with self._signals():
+        with stop_signals(lambda name: self._controller.stop("stopped", name)):
             try:
                 self._run.clear_status()
                 self._start()
@@ -211,6 +205,7 @@ class Session:
                 self._callbacks.call("on_start", self._live)
                 while self._controller.tick():
                     self._carry_out_requests()
+                    self._rest()
                     if self._ownership.lost:  # only one process may write
                         self._controller.stop("failed", "another process has taken over this run")
                     if self._checkpoints.due:
@@ -229,6 +224,8 @@ class Session:
                 finally:
                     self._writer.close()
                     with uninterrupted():
+                        if self._metrics is not None:
+                            self._metrics.close()
                         self._sinks.close(0.0)
                         self._memory.close()
                         shutil.rmtree(self._runtime, ignore_errors=True)
@@ -253,12 +250,13 @@ class Session:
         self._journal.close()
         ended = self._controller.status()
         self._observe(ended)
-        self._writer.finish()
+        self._wait_for_disk()
         self._save(with_workers=False)
-        self._writer.finish()
+        self._wait_for_disk()
         self._callbacks.call("on_end", self._controller.status())
         self._callbacks.close()
         self._carry_out_requests()
+        self._record_events()
         self._record.close(self._controller.gauges)
         self._controller.gauges.lost_rows = self._sinks.close()
         try:
@@ -270,6 +268,9 @@ class Session:
         self._on_status(status)  # with what callbacks and sinks reported at the end
         return status
 
+    def _wait_for_disk(self) -> None:
+        self._writer.finish(waiting=lambda: self._on_status(self._controller.status()))
+
     def _last_status(self, ended: RunStatus) -> RunStatus:
         """Return the status without the time that callbacks and sinks took after the run had `ended`."""
         return msgspec.structs.replace(self._controller.status(), elapsed=ended.elapsed)
@@ -277,42 +278,74 @@ class Session:
     def _observe(self, status: RunStatus) -> None:
         for text in self._losses.drain_messages():
             self._notify(text)
+        self._writer.check()
         now = time.monotonic()
         ended = status.state not in ("starting", "running")
         if now - self._recorded >= CONTROLLER_SECONDS or ended:
             self._recorded = now
             self._record_controller()
+        self._record_events()
+        if self._metrics is not None:
+            self._metrics.show(status)
         self._record.measure(status)
         if status.episodes == 0 and status.decisions - status.first_steps > self._endless:
             self._endless = math.inf
             self._notify(ENDLESS)
-        evaluations = self._controller.gauges.drain_evaluations()
-        self._best.add(evaluations, status.elapsed)
-        for _, evaluation in evaluations:
-            self._callbacks.call("on_evaluation", evaluation)
         self._on_status(status)
 
+    def _record_events(self) -> None:
+        while self._events:
+            self._record.add_event(self._controller.gauges, *self._events.popleft())
+
     def _on_report(self, message: Report) -> None:
+        if isinstance(message, Notice):
+            self._events.append(("message", message.text))
+            return
         gauges = self._controller.gauges
+        if isinstance(message, Evaluated):
+            self._on_evaluations()
+            return
         row = self._record.add(message, gauges, self._controller.changes.values)
         if isinstance(message, UpdateRecord):
+            self._updated = True
             self._live.steps = gauges.recorded_step
             self._callbacks.call("on_update", row)
             if self._callbacks.handles("on_episode"):
                 for episode in episode_records(message):
                     self._callbacks.call("on_episode", {"step": gauges.recorded_step, **episode})
+            if unknown := self._goals.unknown(gauges.policies):
+                self._notify(unknown)
             if reason := self._goals.reached(gauges.policies):
                 self._controller.stop("finished", reason)
 
+    def _on_checkpoint(self, path: Path) -> None:
+        self._events.append(("checkpoint", path.name))
+        self._callbacks.call("on_checkpoint", path)
+
+    def _on_evaluations(self) -> None:
+        gauges = self._controller.gauges
+        evaluations = gauges.drain_evaluations()
+        self._best.add(evaluations, time.time() - gauges.began)
+        for _, evaluation in evaluations:
+            self._callbacks.call("on_evaluation", evaluation)
+
+    def _rest(self) -> None:
+        """Wait after an update, so that a run with many updates per second does not wake this process for each. Not if
+        there are agents: they also wait for answers to what is not an update."""
+        if self._updated:
+            self._updated = False
+            if self._site is None and not self._scheduler.inline:
+                time.sleep(REST_SECONDS)
+
     def _carry_out_requests(self) -> None:
-        """Do what callbacks have requested since the last call."""
+        """Do what callbacks and commands have requested since the last call."""
         self._live.carry_out()
         while self._live.figures:
             message = MetricsReport("", self._live.figures.popleft())
             self._controller.gauges.add_report(message)
             self._on_report(message)
-        if self._live.save_now:
-            self._live.save_now = False
+        if self._controller.save_requested:
+            self._controller.save_requested = False
             self._save()
 
     def _record_controller(self) -> None:
@@ -332,53 +365,3 @@ class Session:
             "callbacks": self._callbacks.states(),
         }
         self._checkpoints.save(self._controller.status(), own, with_workers)
-
-    @contextmanager
-    def _signals(self) -> Iterator[None]:
-        """Stop the run on SIGTERM or Ctrl-C. A second signal ends it without waiting for workers."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        asked = False
-
-        def handle(number: int, frame: FrameType | None) -> None:
-            nonlocal asked
-            if asked:
-                interrupt()
-            asked = True
-            self._controller.stop("stopped", signal.Signals(number).name)
-
-        before = {number: signal.signal(number, handle) for number in STOP_SIGNALS}
-        if earlier := stop_request():
-            handle(earlier, None)
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-
-def _run_memory(experiment: Experiment, options: TrainOptions) -> RunMemory:
-    """Return the run's memory in this process. Agents have their own, also for replay."""
-    workers, saves = options.workers, options.checkpoints.save_replay
-    here = workers.scheduler not in CLUSTERS
-    directory = Path(workers.replay_dir).absolute() if workers.replay_dir and here else None
-    if workers.replay_dir and workers.scheduler == "hosts":
-        KeptFile.create("test", Path(workers.replay_dir)).close()  # an error here is shown at once, unlike in an agent
-    # Anonymous memory is faster, but nothing can read it, and it ends with its process: in an inline run, with the run.
-    keeps = here and (workers.scheduler != "inline" or saves or directory is not None)
-    return RunMemory.create(experiment.policies, keeps_replay=keeps, replay_dir=directory)
-
-
-def describe(experiment: Experiment, options: TrainOptions, environment: LanesConfig) -> dict[str, Any]:
-    """Return the content of config.json, which is sufficient to resume the run and to use its policies.
-
-    The options are as given, with None where the run chooses for itself; `sizes` are the chosen values.
-    """
-    return {
-        "environment": experiment.environment,
-        "lanes": to_data(environment),
-        "options": to_data(options),
-        "sizes": sizes_of(experiment),
-        "policies": experiment.description,
-    }

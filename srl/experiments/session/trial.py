@@ -7,10 +7,12 @@ import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from srl.api.status import RunStatus
 from srl.experiments.graph.preparation import PreparedRun
 from srl.experiments.options.sections import CLUSTERS
+from srl.experiments.options.train_options import TrainOptions
 from srl.experiments.session.launch import launch
 
 MEASURED_SECONDS = 3.0
@@ -58,6 +60,14 @@ class _Measurement:
         measured = 0.0 if self._first is None else status.elapsed - self._first.elapsed
         if (measured >= MEASURED_SECONDS and updates) or seconds >= LONGEST_SECONDS:
             raise KeyboardInterrupt  # ends the run as Ctrl-C does
+
+
+def without_warmup(options: TrainOptions) -> TrainOptions:
+    """Return options with which gradient steps begin with the first block, so that a trial measures them."""
+    algorithm: Any = options.algorithm
+    if not hasattr(algorithm, "learning_starts"):
+        return options
+    return options.replace(algorithm=dataclasses.replace(algorithm, learning_starts=1))
 
 
 def trial(prepared: PreparedRun) -> TrialResult:

@@ -30,7 +30,8 @@ STUDY = "study.db"
 REPORTS = 20
 """Values that a run reports for pruning, evenly spaced over its steps."""
 READING_SHARE = 0.05
-"""Maximum share of time spent on reading the metrics of running trials."""
+"""Maximum share of a core for reading the metrics of running trials. Waiting for the disk does not count: a search of
+short trials would otherwise report too few values to prune any of them."""
 
 
 def search(
@@ -138,13 +139,14 @@ class Conductor:
                 return
             for member, code in processes.ended(POLL_SECONDS):
                 self._end_member(member, code)
-            if (began := time.monotonic()) >= read_at:
+            if time.monotonic() >= read_at:
+                began = time.process_time()
                 for trial in [each for each in self._trials.values() if not each.pruned and each.follow()]:
                     trial.pruned = True
                     for member in trial.members:
                         processes.stop(member.run.name)
                     waiting = deque(member for member in waiting if member not in trial.members)
-                read_at = time.monotonic() + (time.monotonic() - began) / READING_SHARE
+                read_at = time.monotonic() + (time.process_time() - began) / READING_SHARE
             for number, trial in list(self._trials.items()):
                 if not any(each in waiting or each.run.name in processes.running for each in trial.members):
                     self._end_trial(self._trials.pop(number))
@@ -182,6 +184,7 @@ class Conductor:
 
         value = None if ended.failed or ended.pruned else ended.value()
         if value is not None:
+            ended.follow()  # the pruner compares later trials with these values
             self.study.tell(ended.trial, value)
         else:
             self.study.tell(ended.trial, state=TrialState.PRUNED if ended.pruned else TrialState.FAIL)

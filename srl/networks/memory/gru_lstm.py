@@ -8,7 +8,7 @@ one product over all rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -42,6 +42,9 @@ class Gru(nn.Module):
         outputs: Tensor = gru_pass(inputs, state, _keep(first), self.weight, self.bias)
         return outputs
 
+    def final_state(self, features: Tensor, state: Tensor, first: Tensor) -> Tensor:
+        return self.unroll(features, state, first)[-1]
+
 
 class Lstm(nn.Module):
     """Long short-term memory (Hochreiter & Schmidhuber 1997). Its state is its output and its cell, concatenated."""
@@ -70,6 +73,11 @@ class Lstm(nn.Module):
         outputs: Tensor = lstm_pass(inputs, state, _keep(first), self.weight)
         return outputs
 
+    def final_state(self, features: Tensor, state: Tensor, first: Tensor) -> Tensor:
+        inputs = functional.linear(features, self.input_weight, self.input_bias + self.bias)
+        rows = _lstm_rows(inputs, state, _keep(first), self.weight)
+        return torch.cat((rows.outputs[-1], rows.last_cell), dim=1)
+
 
 class PairedMemory(nn.Module):
     """Separate memories for actor and critic, each of which sees its half of the features."""
@@ -88,6 +96,10 @@ class PairedMemory(nn.Module):
     def unroll(self, features: Tensor, state: Tensor, first: Tensor) -> Tensor:
         actor, critic = self._halves(features, state)
         return torch.cat((self.actor.unroll(*actor, first), self.critic.unroll(*critic, first)), dim=2)
+
+    def final_state(self, features: Tensor, state: Tensor, first: Tensor) -> Tensor:
+        actor, critic = self._halves(features, state)
+        return torch.cat((self.actor.final_state(*actor, first), self.critic.final_state(*critic, first)), dim=1)
 
     def _halves(self, features: Tensor, state: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         return zip(features.chunk(2, dim=-1), state.chunk(2, dim=1), strict=True)
@@ -167,6 +179,40 @@ class GruPass(torch.autograd.Function):
         return inputs, carried, None, flat.t() @ before.flatten(0, 1), flat.sum(0)
 
 
+class LstmRows(NamedTuple):
+    """What an LSTM computes for a sequence, [T, B, ...] but for the last cell [B, H]."""
+
+    before: Tensor  # output of the row before, after resets
+    cells: Tensor  # cell of the row before, after resets
+    gates: Tensor  # input, forget, output, content
+    squashed: Tensor  # tanh of the cell
+    outputs: Tensor
+    last_cell: Tensor
+
+
+def _lstm_rows(inputs: Tensor, state: Tensor, keep: Tensor, weight: Tensor) -> LstmRows:
+    num_rows, num_lanes, size = inputs.shape[0], state.shape[0], state.shape[1] // 2
+    before, cells, squashed, outputs = inputs.new_empty(4, num_rows, num_lanes, size).unbind(0)
+    gates = inputs.new_empty(num_rows, num_lanes, 4 * size)  # input, forget, output, content
+    transposed = weight.t()
+    hidden, cell = state.chunk(2, 1)
+    rows = zip(
+        *(part.unbind(0) for part in (inputs, keep, gates, gates[..., : 3 * size], *gates.chunk(4, 2))),
+        *(part.unbind(0) for part in (before, cells, squashed, outputs)),
+        strict=True,
+    )
+    for inputs_t, keep_t, gates_t, soft, entry, forget, output, content, before_t, cell_t, squashed_t, out in rows:
+        torch.mul(hidden, keep_t, out=before_t)
+        torch.mul(cell, keep_t, out=cell_t)
+        torch.addmm(inputs_t, before_t, transposed, out=gates_t)
+        soft.sigmoid_()
+        content.tanh_()
+        cell = torch.addcmul(entry * content, forget, cell_t)
+        torch.tanh(cell, out=squashed_t)
+        hidden = torch.mul(output, squashed_t, out=out)
+    return LstmRows(before, cells, gates, squashed, outputs, cell)
+
+
 class LstmPass(torch.autograd.Function):
     """An LSTM over time with forget gates, as torch.nn.LSTM computes it. Rows where `keep` is 0 start with an empty
     memory.
@@ -178,27 +224,9 @@ class LstmPass(torch.autograd.Function):
     def forward(ctx: Any, inputs: Tensor, state: Tensor, keep: Tensor, weight: Tensor) -> Tensor:
         """Return [T, B, H] for projected inputs [T, B, 4H], state [B, 2H] (h, c), keep [T, B, 1], weight [4H,
         H]. Unlike in torch, the content comes last, so that the three sigmoids are one call."""
-        num_rows, num_lanes, size = inputs.shape[0], state.shape[0], state.shape[1] // 2
-        before, cells, squashed, outputs = inputs.new_empty(4, num_rows, num_lanes, size).unbind(0)
-        gates = inputs.new_empty(num_rows, num_lanes, 4 * size)  # input, forget, output, content
-        transposed = weight.t()
-        hidden, cell = state.chunk(2, 1)
-        rows = zip(
-            *(part.unbind(0) for part in (inputs, keep, gates, gates[..., : 3 * size], *gates.chunk(4, 2))),
-            *(part.unbind(0) for part in (before, cells, squashed, outputs)),
-            strict=True,
-        )
-        for inputs_t, keep_t, gates_t, soft, entry, forget, output, content, before_t, cell_t, squashed_t, out in rows:
-            torch.mul(hidden, keep_t, out=before_t)
-            torch.mul(cell, keep_t, out=cell_t)
-            torch.addmm(inputs_t, before_t, transposed, out=gates_t)
-            soft.sigmoid_()
-            content.tanh_()
-            cell = torch.addcmul(entry * content, forget, cell_t)
-            torch.tanh(cell, out=squashed_t)
-            hidden = torch.mul(output, squashed_t, out=out)
-        ctx.save_for_backward(before, cells, gates, squashed, keep, weight)
-        return outputs
+        rows = _lstm_rows(inputs, state, keep, weight)
+        ctx.save_for_backward(rows.before, rows.cells, rows.gates, rows.squashed, keep, weight)
+        return rows.outputs
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, Tensor]:

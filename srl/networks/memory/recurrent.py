@@ -32,6 +32,9 @@ class Memory(Protocol):
     def unroll(self, features: Tensor, state: Tensor, first: Tensor) -> Tensor:
         """Return outputs [T, B, H] for features [T, B, F], initial state [B, S] and episode starts `first` [T, B]."""
 
+    def final_state(self, features: Tensor, state: Tensor, first: Tensor) -> Tensor:
+        """Return the memory [B, S] after these rows. Called without gradients."""
+
 
 class RecurrentActorCritic(Wrapper):
     """An encoder, a memory, and heads on the memory's output. Encoder and heads process all rows of a sequence at once;
@@ -60,13 +63,6 @@ class RecurrentActorCritic(Wrapper):
 def reset_state(state: Tensor, first: Tensor) -> Tensor:
     """Return the memory [B, S], cleared where an episode starts (`first` [B])."""
     return state.masked_fill(first[:, None], 0.0)
-
-
-def final_state(memory: Memory, features: Tensor, state: Tensor, first: Tensor) -> Tensor:
-    """Return the memory [B, S] after T rows of features [T, B, F] with episode starts `first` [T, B]."""
-    for features_t, first_t in zip(features.unbind(0), first.unbind(0), strict=True):
-        state = memory.step(features_t, reset_state(state, first_t))[1]
-    return state
 
 
 def unroll(network: nn.Module, sequence: Sequence) -> tuple[Tensor, Tensor]:

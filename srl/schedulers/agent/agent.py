@@ -145,7 +145,8 @@ class Agent:
 
     def _rejoin_message(self) -> messages.Rejoin:
         join = msgspec.structs.replace(self._join_message(), host=self.host)
-        return messages.Rejoin(join, self.run, self._secret, self._relay.address, list(self._workers.values()))
+        workers, states = list(self._workers.values()), self._states.versions()
+        return messages.Rejoin(join, self.run, self._secret, self._relay.address, workers, states)
 
     def _resume_with_new_controller(self) -> None:
         """Send a new controller what its predecessor had: reports, the list of workers, and states."""
@@ -164,7 +165,9 @@ class Agent:
                 self._send_evaluated(event.message)
             self._connection.report(messages.WorkerReport(event.worker_id, event.message))
         elif isinstance(event, Died):
-            self._send_logs()  # first, so that the log is complete when the controller sees the death
+            # First, so that the log and the state are complete when the controller sees the death.
+            self._send_logs()
+            self._states.send(at_once=True)
             words = self._processes.meter(event.worker_id).words()
             if self.leaving:
                 event = Died(event.worker_id, "its host was asked to leave", clean=False, blameless=True)

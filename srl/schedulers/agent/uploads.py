@@ -43,11 +43,15 @@ class StateUpload:
     def in_progress(self) -> bool:
         return any(upload.unconfirmed for upload in self._uploads.values())
 
-    def send(self) -> None:
-        """Send the newest state of each policy whose previous upload has been confirmed."""
+    def versions(self) -> dict[str, int]:
+        """Return the version of each policy's newest state."""
+        return {policy: self._commits[policy].version for policy in self._uploads}
+
+    def send(self, at_once: bool = False) -> None:
+        """Send the newest state of each policy whose previous upload has been confirmed; with `at_once`, of each."""
         for policy, upload in self._uploads.items():
             snapshot = self._commits[policy]
-            if upload.unconfirmed or snapshot.version <= upload.last_sent:
+            if (upload.unconfirmed and not at_once) or snapshot.version <= upload.last_sent:
                 continue
             if self._connection.channel is None and not self._connection.controller_died:
                 continue  # a controller that lives replaces this host's workers, and does not know this state

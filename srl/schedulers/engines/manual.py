@@ -16,6 +16,7 @@ import msgspec
 
 from srl.base.errors import last_log_line
 from srl.base.files import write_whole
+from srl.base.process import start_ticks
 from srl.schedulers.agent.join import REFUSED, AgentInput
 from srl.schedulers.hosts.engine import Engine, Retries
 from srl.transports.join_ticket import JoinTicket
@@ -149,7 +150,7 @@ class _AgentRecord(msgspec.Struct, frozen=True):
 
 
 def record_agent(pid: int, path: Path) -> None:
-    write_whole(path, msgspec.json.encode(_AgentRecord(pid, _start_ticks(pid))))
+    write_whole(path, msgspec.json.encode(_AgentRecord(pid, start_ticks(pid))))
 
 
 def find_agent(path: Path) -> OrphanAgent | None:
@@ -164,7 +165,7 @@ def find_agent(path: Path) -> OrphanAgent | None:
         return None
     try:
         command = Path(f"/proc/{record.pid}/cmdline").read_bytes()
-        same = _start_ticks(record.pid) == record.start_ticks and MODULE.encode() in command
+        same = start_ticks(record.pid) == record.start_ticks and MODULE.encode() in command
     except (FileNotFoundError, ProcessLookupError):
         same = False
     except BaseException:
@@ -174,8 +175,3 @@ def find_agent(path: Path) -> OrphanAgent | None:
         agent.close()
         return None
     return agent
-
-
-def _start_ticks(pid: int) -> int:
-    stat = Path(f"/proc/{pid}/stat").read_text()
-    return int(stat.rpartition(")")[2].split()[19])  # the name, in parentheses, may contain spaces

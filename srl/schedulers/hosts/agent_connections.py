@@ -84,6 +84,8 @@ class Host:
     rows: Any = None  # rows in the gauge table of the workers in this host's heartbeats, in the same order
     state_versions: dict[str, int] = field(default_factory=dict)
     """Policy -> version of the committed state that this host has."""
+    expected_states: dict[str, int] = field(default_factory=dict)
+    """Policy -> version of the committed state that this host will send, because it came from another controller."""
     last_report: int = 0  # number of the last report received
     recorded: int = 0  # number of the last report on disk
 
@@ -254,7 +256,7 @@ class AgentConnections:
             for message, arrays in self._first_messages():
                 self.send(name, message, arrays)
         elif name in self.hosts:
-            host.relay = rejoin.relay
+            host.relay, host.expected_states = rejoin.relay, rejoin.states
             host.last_report = host.recorded = (self._takeover or {}).get(host.relay, 0)
             self._events.append(HostReturned(name, rejoin.workers))
             self._update_relays()

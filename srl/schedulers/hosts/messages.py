@@ -47,6 +47,8 @@ class Rejoin(Message, frozen=True):
     secret: bytes  # the run's secret, which the new controller passes on to agents that join later
     relay: str
     workers: list[OrphanWorker]
+    states: dict[str, int] = {}
+    """Policy -> version of the committed state that this host has, and sends next."""
 
 
 class RelayAddress(Message, frozen=True):

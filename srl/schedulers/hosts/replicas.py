@@ -64,6 +64,12 @@ class StateReplica:
             self._agents.hosts[host].state_versions[message.policy] = message.version
             self._agents.send(host, StateStored(message.policy, message.version))
 
+    def is_complete(self, policy: str) -> bool:
+        """Return whether the newest state that a connected host has committed is here. After a takeover it may still be
+        on its way, and a trainer that started elsewhere without it would lose updates."""
+        expected = (host.expected_states.get(policy, -1) for host in self._agents.hosts.values())
+        return self._memory.commits[policy].version >= max(expected, default=-1)
+
     def send(self, policy: str, name: str) -> None:
         """Send the last committed state to a host where a trainer is about to start, unless the host has it."""
         host = self._agents.hosts[name]

@@ -114,6 +114,8 @@ class HostsScheduler(Scheduler):
             check_all(self._agents.capacities(), list(wanted))
 
     def _place(self, worker: PlacedWorker) -> None:
+        if worker.policy and not self._replica.is_complete(worker.policy):
+            return
         capacity = self._host_loss.choose_host(worker)
         if capacity is None:
             return

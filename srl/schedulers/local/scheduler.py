@@ -56,6 +56,8 @@ PING_SECONDS = 1.0
 """Interval between liveness checks of the zygote."""
 ZYGOTE_SECONDS = 2.0
 """Time without an answer after which a zygote is replaced. Its workers keep running."""
+MAX_GAP_SECONDS = 0.5
+"""Maximum time between two looks that counts as silence."""
 
 
 @dataclass
@@ -106,7 +108,8 @@ class ProcessScheduler(Scheduler):
         self._channel = self._handle.channel
         self._answers = self._asked = False  # it answers once it has imported its modules
         self._silence, self._next_ping = 0.0, 0.0
-        self._looks = ObservedTime(time.monotonic())
+        # A pause of this process, or of the whole machine, must not count as the zygote's silence.
+        self._looks = ObservedTime(time.monotonic(), MAX_GAP_SECONDS)
         memory = self._memory.descriptors()
         setup = RunSetup(self._run, str(self._runtime), self._network, list(memory), self._preload, self._path)
         log = self._logs.open(ZYGOTE)

@@ -16,7 +16,9 @@ from srl.base.tree import Array
 from srl.replay.goals import GoalRewards
 from srl.replay.memory import Drawn, ReplayMemory
 from srl.replay.storage import Arena
+from srl.replay.targets import StaleRows
 from srl.streams.push import PushStream
+from srl.workers.reanalyzer import Reanalyzer
 from srl.workers.trainer.batches import episodes_of, labels_of, lags_of
 
 DECISIONS, STEPS = 0, 1  # counts since the warm-up: decisions in all shards, gradient steps
@@ -43,6 +45,7 @@ class ReplayShard:
         seed: int,
         kept: KeptMemory | None = None,
         rewards: GoalRewards | None = None,
+        reanalyzer: Reanalyzer | None = None,
     ) -> None:
         self._flow, self._stream = flow, stream
         shards, arena = stream.consumers, Arena(kept)
@@ -54,6 +57,8 @@ class ReplayShard:
         self._history: dict[int, _Insertion] = {}  # by update, until no trainer can repeat it
         kinds = {path: spec for path, spec in stream.spec.arrays() if path.split("/")[0] == "observation"}
         self._nothing = {path: spec.empty(0) for path, spec in kinds.items() if flow.keeps_new}
+        self._reanalyzer = reanalyzer
+        self._target_age = 0
         self._counted = -1  # last update whose gradient steps are counted
         self._age = 0
 
@@ -98,12 +103,33 @@ class ReplayShard:
         for update in [update for update in self._history if update < version]:
             del self._history[update]
 
+    def is_ready(self) -> bool:
+        """Return whether targets can be new enough for the update whose blocks were inserted last."""
+        return self._reanalyzer is None or self._reanalyzer.is_ready(self._last)
+
+    def next_rows(self, count: int) -> StaleRows:
+        """Return rows whose targets are older than half of the bound, in turns."""
+        reanalysis, targets = self._flow.reanalysis, self._memory.targets
+        assert reanalysis is not None
+        assert targets is not None
+        assert self._reanalyzer is not None
+        return targets.next_rows(count, self._reanalyzer.version - reanalysis.max_age // 2)
+
+    def rewrite(self, rows: StaleRows, targets: Mapping[str, Array], version: int) -> None:
+        """Write new targets. Targets of a version that is not published yet are refused."""
+        assert self._memory.targets is not None
+        assert self._reanalyzer is not None
+        if version <= self._reanalyzer.version:
+            self._memory.targets.rewrite(rows, targets, version)
+
     def draw(self, num_steps: int, count: int) -> tuple[Mapping[str, Array], Drawn | None]:
         """Return arrays of minibatches by path, valid until the next draw; none if there is nothing to draw."""
         if num_steps and not self._memory.num_drawable:
             return {}, None
         drawn = self._memory.draw(num_steps, None, count)
         self._count(num_steps)
+        if num_steps and self._reanalyzer is not None:
+            self._target_age = self._memory.refresh(drawn, self._last, self._reanalyzer)
         if num_steps:
             self._age = self._memory.age_of(drawn)
         return arrays_of(drawn.batch), replace(drawn, index=drawn.index.copy(), generation=drawn.generation.copy())
@@ -130,4 +156,5 @@ class ReplayShard:
             Counter.REPLAY_DECISIONS: int(self._counts[DECISIONS]),
             Counter.REPLAY_STEPS: int(self._counts[STEPS]),
             Counter.REPLAY_AGE: self._age * shards,
+            Counter.TARGET_AGE: self._target_age,
         }

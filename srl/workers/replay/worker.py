@@ -8,18 +8,21 @@ from typing import TYPE_CHECKING
 
 from srl.api.control import Notice
 from srl.api.dataflow import Replay
-from srl.api.streams import DrawRequest, Feedback, FillRequest, StreamEnd
+from srl.api.streams import DrawRequest, Feedback, FillRequest, NewTargetsOf, RowsRequest, StreamEnd
 from srl.api.worker import IDLE, WORKED, Context, PollResult, WorkerConfig
 from srl.base.meter import Counter
 from srl.base.seeding import derive
+from srl.base.tree import leaves
 from srl.replay.goals import GoalRewardsConfig
 from srl.streams.push import PushStream
 from srl.streams.push_consumer import LATE_BLOCK_POLLS
-from srl.streams.sample import SampleStream
+from srl.streams.sample import OBSERVATION, SampleStream
+from srl.workers.reanalyzer import ReanalyzerConfig
 from srl.workers.trainer.batches import LATE_BLOCK_SHARE, set_gauges
 
 if TYPE_CHECKING:
     from srl.replay.memory import Drawn
+    from srl.replay.targets import StaleRows
 
 REPLAY_MODULE = "srl.workers.replay.shard"
 """Module that is slow to import, because it imports Numba: import it once, in the process from which workers fork."""
@@ -34,9 +37,11 @@ class ReplayWorkerConfig(WorkerConfig):
     replay: SampleStream
     seed: int
     goals: GoalRewardsConfig | None = None  # rewards of goals, if the dataflow relabels
+    reanalyzer: ReanalyzerConfig | None = None  # if the dataflow has a reanalysis
 
     def ends(self) -> list[StreamEnd]:
-        return [self.samples.end("target"), self.replay.end("target")]
+        ends = [self.samples.end("target"), self.replay.end("target")]
+        return ends if self.reanalyzer is None else [*ends, StreamEnd(self.policy, "parameters", "target")]
 
     def build(self, context: Context) -> ReplayWorker:
         return ReplayWorker(self, context)
@@ -57,11 +62,14 @@ class ReplayWorker:
         if kept is not None and index == 0:
             kept.free_beyond(config.samples.consumers)
         rewards = None if config.goals is None else config.goals.build()
-        self._shard = ReplayShard(config.flow, config.samples, seed, kept, rewards)
+        reanalyzer = None if config.reanalyzer is None else config.reanalyzer.build(context)
+        self._shard = ReplayShard(config.flow, config.samples, seed, kept, rewards, reanalyzer)
         self._is_prioritized = config.flow.priorities is not None
         self._consumer = config.samples.consumer(context)
         self._server = config.replay.server(context)
         self._waiting: list[FillRequest] = []
+        self._draws: list[DrawRequest] = []  # which wait for newer parameters
+        self._handed_out: dict[object, dict[int, StaleRows]] = {}  # reanalyze worker -> tag -> rows
         self._drawn: dict[object, dict[int, Drawn]] = {}  # client -> tag -> units that feedback may be about
         self._taken = time.monotonic()  # time of the last insertion
         self._batch_seconds = 0.0
@@ -78,10 +86,16 @@ class ReplayWorker:
             if isinstance(request, FillRequest):
                 self._waiting.append(request)
             elif isinstance(request, DrawRequest):
-                self._draw(request)
+                self._draws.append(request)
+            elif isinstance(request, RowsRequest):
+                self._hand_out(request)
+            elif isinstance(request, NewTargetsOf):
+                self._rewrite(request)
             else:
                 self._accept(request)
         worked = self._fill() or bool(requests)
+        while self._draws and self._shard.is_ready():
+            self._draw(self._draws.pop(0))
         if worked:
             self._meter.add(Counter.PROGRESS)
         # A late block may complete the batch without a message that wakes this worker.
@@ -127,6 +141,21 @@ class ReplayWorker:
             for tag in list(remembered)[:-NUM_REMEMBERED]:
                 del remembered[tag]
         self._show()
+
+    def _hand_out(self, request: RowsRequest) -> None:
+        for client in [client for client in self._handed_out if not self._server.is_waiting(client)]:
+            del self._handed_out[client]
+        rows = self._shard.next_rows(request.count)
+        given = self._handed_out.setdefault(request.client, {})
+        given[request.tag] = rows
+        for tag in list(given)[:-NUM_REMEMBERED]:
+            del given[tag]
+        self._server.hand_out(request, dict(leaves(rows.observation, OBSERVATION)) if len(rows.places) else {})
+
+    def _rewrite(self, found: NewTargetsOf) -> None:
+        rows = self._handed_out.get(found.client, {}).pop(found.tag, None)
+        if rows is not None:
+            self._shard.rewrite(rows, found.targets, found.version)
 
     def _accept(self, feedback: Feedback) -> None:
         for client in [client for client in self._drawn if not self._server.is_waiting(client)]:

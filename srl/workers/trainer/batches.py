@@ -36,6 +36,9 @@ class BatchMaker(Protocol):
     def num_free(self) -> int:
         """Number of batches that can be made before one is given back."""
 
+    def is_ready(self, update: int) -> bool:
+        """Return whether the batch of an update can be made, once its blocks are there."""
+
     def make(self, update: int, blocks: Sequence[PostedBlock]) -> Batch: ...
 
     def give_back(self, batch: Batch) -> None:
@@ -48,7 +51,9 @@ class BatchMaker(Protocol):
 
 def lags_of(update: int, version: Array, acting: Array) -> Array:
     """Return the lag of each decision in rows [T+1, L] of policy versions."""
-    lags: Array = update - version[:-1][acting[:-1]].astype(np.int64)
+    decided = acting[:-1]
+    versions = version[:-1].ravel() if decided.all() else version[:-1][decided]
+    lags: Array = update - versions.astype(np.int64)
     return lags
 
 
@@ -104,6 +109,9 @@ class TrajectoryMaker:
         lags = lags_of(update, data.version, data.acting)
         return Batch(update, data, lags, labels_of(blocks), episodes_of(blocks), drawn=memory)
 
+    def is_ready(self, update: int) -> bool:
+        return True
+
     def give_back(self, batch: Batch) -> None:
         self._free.append(batch.drawn)
 
@@ -116,7 +124,7 @@ class TrajectoryMaker:
 
 def _next_batch(consumer: PushConsumer, update: int, maker: BatchMaker) -> Batch | None:
     """Make this update's batch, and release its blocks. Return None if blocks are missing."""
-    blocks = consumer.take(update)
+    blocks = consumer.take(update) if maker.is_ready(update) else None
     if blocks is None:
         return None
     batch = maker.make(update, blocks)
@@ -147,6 +155,9 @@ class DirectBatches:
 
     def poll(self) -> Batch | None:
         self.receive()
+        return self.take()
+
+    def take(self) -> Batch | None:
         batch = _next_batch(self._consumer, self._update, self._maker) if self._maker.num_free else None
         if batch is not None:
             self._update += 1
@@ -254,7 +265,7 @@ class PrefetchedBatches:
             self._source.give_back(self._used.popleft())
             self._num_free += 1
         while self._num_free:
-            batch = self._source.poll()
+            batch = self._source.take()
             if batch is None:
                 break
             self._num_free -= 1

@@ -71,6 +71,9 @@ class RecordedBatches:
         return
 
     def poll(self) -> Batch | None:
+        return self.take()
+
+    def take(self) -> Batch | None:
         count = min(self._stream.batch, self._target - self._num_steps)
         if count <= 0:
             return None

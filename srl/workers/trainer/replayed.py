@@ -16,6 +16,7 @@ from srl.replay.goals import GoalRewards
 from srl.replay.memory import Drawn, ReplayMemory
 from srl.replay.storage import Arena
 from srl.streams.push import PushStream
+from srl.workers.reanalyzer import Reanalyzer
 from srl.workers.trainer.batches import episodes_of, labels_of, lags_of
 
 WARMUP, DECISIONS, STEPS = 0, 1, 2
@@ -39,6 +40,7 @@ class ReplayMaker:
         kept: KeptMemory | None = None,
         lowest: Callable[[int], int] = int,
         rewards: GoalRewards | None = None,
+        reanalyzer: Reanalyzer | None = None,
     ) -> None:
         self._flow, self._stream = flow, stream
         arena = Arena(kept)
@@ -53,6 +55,12 @@ class ReplayMaker:
             self._counts[DECISIONS:] = 0  # the ratio was another one
         self._num_steps = int(self._counts[STEPS])  # including those of batches in use
         self.num_free = num_batches
+        self._reanalyzer = reanalyzer
+        self._target_age = 0
+
+    def is_ready(self, update: int) -> bool:
+        """Return whether targets can be new enough for an update."""
+        return self._reanalyzer is None or self._reanalyzer.is_ready(update)
 
     def make(self, update: int, blocks: Sequence[PostedBlock]) -> Batch:
         self.num_free -= 1
@@ -67,6 +75,8 @@ class ReplayMaker:
         counted = new if self._stream.consumers == 1 else len(blocks) * spec.horizon * spec.lanes
         steps = self._steps_due(counted)
         drawn = self._memory.draw(steps, min(1.0, self._memory.collected / self._target))
+        if self._reanalyzer is not None and steps:
+            self._target_age = self._memory.refresh(drawn, update, self._reanalyzer)
         batch = Batch(update, drawn.batch, np.concatenate(lags), labels_of(blocks), episodes_of(blocks), drawn=drawn)
         batch.gauges = self._gauges(drawn)
         return batch
@@ -91,6 +101,7 @@ class ReplayMaker:
             Counter.REPLAY_DECISIONS: int(self._counts[DECISIONS]),
             Counter.REPLAY_STEPS: self._num_steps,
             Counter.REPLAY_AGE: memory.age_of(drawn),
+            Counter.TARGET_AGE: self._target_age,
         }
 
     def give_back(self, batch: Batch) -> None:

@@ -102,6 +102,9 @@ class SampledBatches:
 
     def poll(self) -> Batch | None:
         self.receive()
+        return self.take()
+
+    def take(self) -> Batch | None:
         if not self._is_requested:
             self._is_requested = True
             self._client.fill(self._update)

@@ -24,7 +24,11 @@ class TransformedBatches:
         self._source.receive()
 
     def poll(self) -> Batch | None:
-        batch = self._source.poll()
+        self.receive()
+        return self.take()
+
+    def take(self) -> Batch | None:
+        batch = self._source.take()
         if batch is not None:
             batch.data = transformed(self._function, batch.data, generator(self._seed, "transform", batch.update))
         return batch

@@ -64,14 +64,14 @@ class UpdateReporter:
         """Report the episodes of the next update's batch, if another rank reports the update. That rank can commit the
         update only after this one has taken part in it, so the report cannot be lost with this process."""
         if self._rank > 0:
-            episodes, (total, count, most) = batch.episodes, _lags(batch)
+            episodes, (total, count, most) = batch.episodes, batch.lag_totals
             lags = {"lag_sum": total, "lag_count": count, "lag_max": most}
             self._report(EpisodeReport(self._policy, episodes, update, self._rank, self._incarnation, **lags))
 
     def add(self, update: int, steps: int, result: TrainResult, parameters: Array, batch: Batch) -> None:
         if self._rank > 0 and not self._journal:
             return
-        total, count, most = _lags(batch)
+        total, count, most = batch.lag_totals
         entry = None
         if self._journal:
             parent, self._digest = self._digest, digest_of(parameters)
@@ -98,11 +98,6 @@ class UpdateReporter:
         """Report the updates up to version `durable` that have not been reported."""
         while self._unreported and self._unreported[0].update <= durable:
             self._report(self._unreported.popleft())
-
-
-def _lags(batch: Batch) -> tuple[int, int, int]:
-    lags = batch.lags
-    return int(lags.sum()), len(lags), int(lags.max(initial=0))
 
 
 def _encoded(record: UpdateRecord) -> str:

@@ -24,6 +24,7 @@ from srl.base.tree import Array
 from srl.replay.goals import GoalRewards, GoalRewardsConfig
 from srl.streams.push import PushStream
 from srl.streams.sample import SampleStream
+from srl.workers.reanalyzer import ReanalyzerConfig
 from srl.workers.trainer.batches import BatchMaker, DirectBatches, PrefetchedBatches, TrajectoryMaker, set_gauges
 from srl.workers.trainer.sampled import SampledBatches
 from srl.workers.trainer.transformed import TransformedBatches
@@ -124,7 +125,9 @@ class TrainerWorkerConfig(WorkerConfig):
         if kept is not None and context.worker_id.index == 0:
             kept.free_beyond(self.samples.consumers)
         counts = self.target_steps, num_batches
-        return ReplayMaker(flow, self.samples, *counts, self.seed, kept, lowest, self.rewards())
+        reanalyzer = ReanalyzerConfig.of(self.policy, self.algorithm, self.observation, self.action)
+        again = None if reanalyzer is None else reanalyzer.build(context)
+        return ReplayMaker(flow, self.samples, *counts, self.seed, kept, lowest, self.rewards(), again)
 
     def rewards(self) -> GoalRewards | None:
         """Return the rewards of goals, for a memory in this trainer."""
@@ -351,12 +354,12 @@ class TrainerWorker:
         return True
 
     def _count(self, batch: Batch) -> None:
-        lags = batch.lags
-        self._meter.add(Counter.LEARNED, len(lags))
-        if len(lags):
-            self._meter.add(Counter.LAG_SUM, int(lags.sum()))
-            self._meter.add(Counter.LAG_COUNT, len(lags))
-            self._meter.set(Counter.LAG_MAX, max(self._meter.get(Counter.LAG_MAX), int(lags.max())))
+        total, count, most = batch.lag_totals
+        self._meter.add(Counter.LEARNED, count)
+        if count:
+            self._meter.add(Counter.LAG_SUM, total)
+            self._meter.add(Counter.LAG_COUNT, count)
+            self._meter.set(Counter.LAG_MAX, max(self._meter.get(Counter.LAG_MAX), most))
         set_gauges(self._meter, self._batches.status(), batch.gauges)
 
     def state(self) -> State:

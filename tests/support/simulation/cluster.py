@@ -23,9 +23,11 @@ from srl.api.transport import ChannelClosed
 from srl.api.worker import WorkerConfig, WorkerId
 from srl.schedulers.agent.agent import Agent
 from srl.schedulers.agent.join import RETRY_SECONDS
+from srl.schedulers.hosts.engine import Engine
 from srl.schedulers.hosts.messages import Join, JoinAccepted, Messages, own_version
 from srl.schedulers.local.worker_logs import LogStore
 from srl.schedulers.local.zygote import SUPERVISOR_SECONDS
+from srl.transports.join_ticket import JoinFile, JoinTicket
 from support.manual_clock import ManualClock
 from support.simulation.network import PREFIX, Network, SimChannel, SimTransport
 from support.simulation.processes import NoWaitSet, Process, SimProcesses
@@ -51,6 +53,35 @@ class NoDirectory(type(Path())):  # type: ignore[misc]
 class NoLogs:
     @staticmethod
     def send(channel: Any) -> None: ...
+
+
+class NoEngine(Engine):
+    """Machines join by themselves."""
+
+    def start(self, new_ticket: Callable[[], JoinTicket]) -> None: ...
+
+    def poll(self) -> str | None:
+        return None
+
+    def start_failed(self) -> bool:
+        return False
+
+    def hint(self) -> str:
+        return ""
+
+    def close(self) -> None: ...
+
+
+class NoJoinFile(JoinFile):
+    """The join file of a run whose machines need none."""
+
+    proof_of_hosts = b""
+
+    def __init__(self) -> None: ...
+
+    def renew(self) -> None: ...
+
+    def remove(self) -> None: ...
 
 
 class Machine:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from srl.schedulers.agent.uploads import StateUpload
 from srl.streams.admission import Admission
 from srl.streams.peers import connect_peers
 from srl.streams.push_consumer import Consumer
+from srl.workers.actor.lane_group import LaneGroup
 from srl.workers.trainer.worker import TrainerWorker
 from support.simulation.schedules import Simulation, Violation
 
@@ -26,13 +27,18 @@ class Mutation:
     name: str
     replace: Callable[[Any], Any]
     """Returns the replacement, given the original."""
+    symptom: str = ""
+    """Part of the violation that counts; others do not."""
+    beside: Mutation | None = None
+    """Second mutation, without which this one has no effect."""
 
     @contextmanager
     def applied(self) -> Iterator[None]:
         original = vars(self.owner)[self.name]
         setattr(self.owner, self.name, self.replace(original))
         try:
-            yield
+            with self.beside.applied() if self.beside is not None else nullcontext():
+                yield
         finally:
             setattr(self.owner, self.name, original)
 
@@ -43,7 +49,8 @@ class Mutation:
                 try:
                     Simulation(first + number).run()
                 except Violation as violation:
-                    return number + 1, violation.what.strip().splitlines()[-1]
+                    if self.symptom in violation.what:
+                        return number + 1, violation.what.strip().splitlines()[-1]
         return None
 
 
@@ -80,19 +87,29 @@ def _every_other(original: Any) -> Any:
 
 
 def _before_stored(original: Any) -> Any:
-    def send(self: Any) -> None:
-        original(self)
+    def send(self: Any, at_once: bool = False) -> None:
+        original(self, at_once)
         self.confirm_all()
 
     return send
 
 
+PROMISES = Mutation(
+    "that admissions must not promise versions that can be lost",
+    TrainerWorker,
+    "_durable_version",
+    lambda _: lambda self: self._published,
+)
 MUTATIONS = (
+    PROMISES,
+    # The run stalls only without both: actors wait for a promised version, which was lost with the trainer's host.
     Mutation(
-        "that admissions must not promise versions that can be lost",
-        TrainerWorker,
-        "_durable_version",
-        lambda _: lambda self: self._published,
+        "that blocks whose consumers are gone accept older versions",
+        LaneGroup,
+        "_relax_requests",
+        _nothing,
+        "no update within",
+        PROMISES,
     ),
     Mutation("that a version must be stored before it leaves its host", StateUpload, "send", _before_stored),
     Mutation("that a name may get another address", producer_module, "connect_peers", _by_name),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from srl.api.control import JournalEntry, UpdateRecord
@@ -12,13 +11,12 @@ from srl.base.tree import Array
 from srl.controller.controller import Controller, Report
 from srl.controller.takeover import ControllerState
 from srl.schedulers.agent.uploads import LogUpload
-from srl.schedulers.hosts.engine import Engine
 from srl.schedulers.hosts.host_loss import HOLD_SECONDS
 from srl.schedulers.hosts.messages import AGENT_TIMEOUT, FROZEN_TIMEOUT, AgentSettings, Messages
 from srl.schedulers.hosts.scheduler import HostsScheduler
 from srl.schedulers.local.run_memory import RunMemory
 from srl.storage.update_journal import check
-from srl.transports.join_ticket import JoinFile, JoinTicket
+from srl.workers.trainer.worker import TrainerWorkerConfig
 from support.manual_clock import ManualClock
 from support.simulation.cluster import (
     AGENTS,
@@ -28,6 +26,8 @@ from support.simulation.cluster import (
     RESTART_SECONDS,
     Cluster,
     Machine,
+    NoEngine,
+    NoJoinFile,
 )
 from support.simulation.experiments import random_experiment
 from support.simulation.network import SimTransport
@@ -61,35 +61,6 @@ class Violation(Exception):
 
     def __str__(self) -> str:
         return f"seed {self.seed}: {self.what}\n  " + "\n  ".join(self.log)
-
-
-class NoEngine(Engine):
-    """Machines join by themselves."""
-
-    def start(self, new_ticket: Callable[[], JoinTicket]) -> None: ...
-
-    def poll(self) -> str | None:
-        return None
-
-    def start_failed(self) -> bool:
-        return False
-
-    def hint(self) -> str:
-        return ""
-
-    def close(self) -> None: ...
-
-
-class NoJoinFile(JoinFile):
-    """The join file of a run whose machines need none."""
-
-    proof_of_hosts = b""
-
-    def __init__(self) -> None: ...
-
-    def renew(self) -> None: ...
-
-    def remove(self) -> None: ...
 
 
 class Simulation:
@@ -395,6 +366,15 @@ class Simulation:
                 self.fail(f"what was committed is not durable {RECOVERY_LIMIT:g} s after a takeover")
             self.tick()
 
+    def _slowest_updates(self) -> float:
+        """Return how long two updates, and blocks that no update uses, take if every decision crosses the slowest link:
+        the last fault may have moved the policy workers there."""
+        trainers = [g.config for g in self.experiment.groups if isinstance(g.config, TrainerWorkerConfig)]
+        streams = [trainer.samples for trainer in trainers]
+        decisions = 3 * max(stream.batch_blocks * stream.consumers * stream.spec.horizon for stream in streams)
+        latency = 1.5 * max(link.latency for link in self.cluster.network.links.values())
+        return decisions * 2 * (latency + FINE_SECONDS)
+
     def run(self) -> int:
         """Run the schedule; return the number of durable updates. Raises Violation."""
         with self.cluster.in_place_of_the_system():
@@ -408,7 +388,8 @@ class Simulation:
                 self.advance(max(0.0, over - self.clock.now()))
                 self.say("the last fault is over")
                 hold = HOLD_SECONDS if self._losses > 1 else 0.0
-                self.progress(RECOVERY_LIMIT + hold + 2 * undisturbed, "after the last fault was over")
+                slow = max(2 * undisturbed, self._slowest_updates())
+                self.progress(RECOVERY_LIMIT + hold + slow, "after the last fault was over")
                 self._check_journal()
             finally:
                 self._end_controller()

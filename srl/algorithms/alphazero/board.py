@@ -1,0 +1,17 @@
+"""What boards are: observations with planes. This module does not import torch."""
+
+from __future__ import annotations
+
+from srl.api.spaces import Box, Space
+
+
+def is_board(observation: Space) -> bool:
+    """Return whether a space has planes [C, rows, columns] of numbers."""
+    return isinstance(observation, Box) and len(observation.shape) == 3
+
+
+def check_board(observation: Space) -> None:
+    if not is_board(observation):
+        raise ValueError(
+            f"tower 'residual' needs a board, a Box [planes, rows, columns], found {observation}; use tower 'dense'"
+        )

@@ -1,0 +1,201 @@
+"""Options of MuZero (Schrittwieser et al. 2020) with the search of Gumbel MuZero (Danihelka et al. 2022)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
+
+from srl.algorithms.actor_critic import check_device
+from srl.algorithms.offpolicy.config import OffPolicyConfig
+from srl.api.dataflow import Reanalysis, Replay, Sequences
+from srl.api.policy import Policy
+from srl.api.spaces import Box, Discrete, MultiDiscrete, Space, array_spec
+from srl.api.trainer import Trainer
+from srl.base.tree import ArraySpec, TreeSpec
+from srl.networks.options import MEMORY_OPTIONS
+from srl.networks.spaces.actions import split_mask
+from srl.networks.spaces.entities import check_parts
+
+if TYPE_CHECKING:
+    from srl.algorithms.muzero.network import MuZeroNetwork
+    from srl.networks.distributions.distribution import Distribution
+    from srl.search import Search
+
+EVALUATION_LANES = 16
+"""Lanes whose trees must fit into memory before a run is launched."""
+
+
+@dataclass(frozen=True)
+class MuZeroConfig(OffPolicyConfig):
+    """MuZero for Discrete actions: a search in a learned model chooses actions, and its results are what the network
+    learns from. The network has a representation of the observation, dynamics and predictions, all of dense layers."""
+
+    UNUSED: ClassVar[tuple[str, ...]] = (
+        *("box", "std", "initial_std", "towers", "global_keys", "activation", "network", "update_threads"),
+        *("her", "her_ratio", *MEMORY_OPTIONS),
+    )
+    simulations: int = 16
+    """Simulations per decision. In evaluation, 0 takes the actions of the policy network without a search."""
+    search: Literal["gumbel", "puct"] = "gumbel"
+    """Kind of search: Gumbel MuZero, or upper bounds with Dirichlet noise at the root (MuZero, AlphaZero)."""
+    considered_actions: int = 16
+    """With `gumbel`: number of actions at the root that sequential halving starts with."""
+    dirichlet_alpha: float = 0.3
+    """With `puct`: parameter of the noise at the root. Smaller values favor fewer actions."""
+    dirichlet_fraction: float = 0.25
+    """With `puct`: share of the noise in the prior of the root."""
+    temperature: float = 1.0
+    """With `puct`: actions are drawn in proportion to visits^(1 / temperature) at the start of the run. Gumbel search
+    needs no temperature: its noise draws actions from the improved policy."""
+    temperature_final: float = 0.25
+    """With `puct`: temperature in the last quarter of the run; it is halfway, geometrically, in the quarter before."""
+    search_memory_mb: int = 1024
+    """Memory that the trees of a policy may take, in megabytes."""
+    latent_size: int = 64
+    """Size of the state that the model predicts."""
+    hidden_sizes: tuple[int, ...] = (64,)
+    """Sizes of the hidden layers of each part of the network: representation, dynamics and prediction."""
+    num_bins: int = 31
+    """Number of bins of values and rewards, which are predicted as distributions of h(x) = sign(x) (sqrt(|x| + 1) - 1)
+    + 0.001 x."""
+    bin_width: float = 2.0
+    """Distance of two bins under h. By default they reach from -30 to 30, which stands for -904 to 904; values beyond
+    count as the outer bins."""
+    unroll: int = 5
+    """Steps of the model that each gradient step learns from."""
+    bootstrap: Literal["target", "search"] = "target"
+    """What a target of values adds after `n_step` rewards: the value that the target network gives to the observation
+    there, or the root value of the search that was made there."""
+    target_update: int = 50
+    """Gradient steps between updates of the target network."""
+    max_target_age: int | None = None
+    """Reanalyze: largest age of policies and root values that are learned from, in versions (updates). Older ones are
+    searched again with the newest parameters before a trainer gets them; `--reanalyze-workers` does it beforehand. 0:
+    in each batch. None: targets stay as they were recorded."""
+    value_weight: float = 0.25
+    """Weight of the loss of values."""
+    consistency_weight: float = 0.0
+    """Weight of the loss of consistency (EfficientZero, Ye et al. 2021): predicted states should resemble the
+    representations of the observations that followed. EfficientZero's is 2."""
+    n_step: int = 20
+    gamma: float = 0.997
+    batch_size: int = 128
+    replay_size: int = 100_000
+    learning_starts: int = 500
+    updates_per_decision: float = 0.5
+    priority_beta: float = 1.0
+    learning_rate: float = 2e-3
+    max_grad_norm: float | None = 5.0
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_counts("latent_size", "unroll", "target_update", "considered_actions", "search_memory_mb")
+        self._check_not_negative(
+            "simulations", "value_weight", "consistency_weight", "temperature", "temperature_final"
+        )
+        self._check_positive("bin_width", "dirichlet_alpha")
+        self._check_range("dirichlet_fraction")
+        if self.num_bins < 3 or self.num_bins % 2 == 0:
+            raise ValueError(f"num_bins must be odd, so that one bin is 0, and at least 3; found {self.num_bins}")
+        if self.max_target_age is not None:
+            self._check_not_negative("max_target_age")
+        for name, known in (("search", ("gumbel", "puct")), ("bootstrap", ("target", "search"))):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name} must be one of {', '.join(known)}; found {getattr(self, name)!r}")
+        if self.replay_size < self.unroll + self.n_step:
+            raise ValueError(
+                f"replay_size must be at least unroll + n_step, {self.unroll + self.n_step} steps, so that a window "
+                f"fits; found {self.replay_size}"
+            )
+
+    def check(self, observation: Space, action: Space) -> None:
+        if not (isinstance(action, Discrete) and action.n >= 1):
+            others = {Box: "sac or td3", MultiDiscrete: "dqn or ppo"}.get(type(action), "ppo")
+            raise ValueError(f"muzero needs Discrete actions, found {action}; for this space use {others}")
+        if self.simulations < 1:
+            raise ValueError(
+                f"simulations must be at least 1 in training, found {self.simulations}; only `srl eval latest "
+                "--simulations 0` plays without a search"
+            )
+        check_parts(split_mask(observation, action, self.mask_key)[0], self)
+        check_device(self.device)
+        if self.global_keys:
+            raise ValueError(f"global_keys need a separate critic, which muzero does not have: {self.global_keys}")
+        self.build_search(action).check_memory(EVALUATION_LANES, 4 * self.latent_size)
+
+    def build_search(self, action: Space) -> Search:
+        from srl.search import GumbelSearch, PUCTSearch
+
+        assert isinstance(action, Discrete)
+        if self.search == "gumbel":
+            return GumbelSearch(
+                self.simulations,
+                action.n,
+                self.gamma,
+                max_memory_mb=self.search_memory_mb,
+                max_considered=self.considered_actions,
+            )
+        return PUCTSearch(
+            self.simulations,
+            action.n,
+            self.gamma,
+            max_memory_mb=self.search_memory_mb,
+            dirichlet_alpha=self.dirichlet_alpha,
+            dirichlet_fraction=self.dirichlet_fraction,
+        )
+
+    def dataflow(self) -> Replay:
+        reanalysis = None
+        if self.max_target_age is not None:
+            # Root values to bootstrap from are in all rows, policies to learn in those of the unrolled steps.
+            rows = self.unroll + 1 + (self.n_step if self.bootstrap == "search" else 0)
+            reanalysis = Reanalysis(self.max_target_age, rows)
+        return replace(super().dataflow(), unit=Sequences(self.unroll + self.n_step), reanalysis=reanalysis)
+
+    def decision_spec(self, observation: Space, action: Space) -> dict[str, TreeSpec]:
+        assert isinstance(action, Discrete)
+        return {
+            "action": array_spec(action),
+            "policy": ArraySpec((action.n,), "float32"),
+            "value": ArraySpec((), "float32"),
+        }
+
+    def temperature_at(self, progress: float) -> float:
+        """Return the temperature at `progress` in [0, 1]: three steps, as in MuZero's schedule (1, 0.5, 0.25)."""
+        if progress < 0.5 or self.temperature == 0.0:
+            return self.temperature
+        middle = (self.temperature * self.temperature_final) ** 0.5
+        return middle if progress < 0.75 else self.temperature_final
+
+    def searches(self) -> bool:
+        return True
+
+    def with_simulations(self, number: int) -> Self:
+        return replace(self, simulations=number)
+
+    def suggested_lanes(self) -> int:
+        return 8
+
+    def suggested_horizon(self) -> int:
+        return 8
+
+    def build_network(self, observation: Space, action: Space, seed: int) -> tuple[MuZeroNetwork, Distribution]:
+        """Build the network, which outputs the logits of the policy [B, A] and the value [B], and the distribution of
+        actions."""
+        from srl.algorithms.muzero.network import build_muzero_network
+        from srl.networks.build import distribution_for
+
+        return build_muzero_network(observation, action, self, seed), distribution_for(action, self)
+
+    def build_policy(self, observation: Space, action: Space, seed: int) -> Policy:
+        from srl.algorithms.muzero.policy import MuZeroPolicy
+
+        network = self.build_network(observation, action, seed)[0]
+        search = self.build_search(action) if self.simulations else None
+        return MuZeroPolicy(network, search, seed, self.device)
+
+    def build_trainer(self, observation: Space, action: Space, seed: int) -> Trainer:
+        from srl.algorithms.muzero.trainer import MuZeroTrainer
+
+        return MuZeroTrainer(self, self.build_network(observation, action, seed)[0], seed)

@@ -1,0 +1,146 @@
+"""The network of MuZero: representation, dynamics and prediction of dense layers, on an encoder of observations.
+
+Its parameters begin with those of :class:`srl.search.MLPModel`, in the same order, so that a search runs in compiled
+code on the vector that policies load.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from srl.algorithms.muzero.config import MuZeroConfig
+from srl.algorithms.offpolicy.normalization import normalized
+from srl.algorithms.r2d2.returns import unscale
+from srl.api.spaces import Discrete, Space
+from srl.base.tree import leaves
+from srl.networks.encoders.build import build_encoder
+from srl.networks.encoders.entities import EntityEncoder
+from srl.networks.encoders.images import WideLinear
+from srl.networks.network import Network
+from srl.networks.parameters import orthogonal_layers
+from srl.networks.spaces.actions import split_mask
+from srl.search import MLPModelConfig
+
+FORBIDDEN = -1e9
+
+
+class DenseLayers(nn.Module):
+    """Dense layers, rectified but for the last one."""
+
+    def __init__(self, sizes: Sequence[int], gain: float) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([WideLinear(a, b) for a, b in pairwise(sizes)])
+        orthogonal_layers(math.sqrt(2.0), *self.layers[:-1])
+        orthogonal_layers(gain, self.layers[-1])
+
+    def forward(self, rows: Tensor) -> Tensor:
+        for layer in self.layers[:-1]:
+            rows = layer(rows).relu_()
+        return self.layers[-1](rows)  # type: ignore[no-any-return]
+
+
+class MuZeroNetwork(Network):
+    """Maps observations to logits of the policy [B, A] and values [B]. Choices that the mask forbids have logits of
+    -1e9. `temperature` is a parameter without a gradient, so that it reaches policies with the others."""
+
+    bins: Tensor
+
+    def __init__(self, model: MLPModelConfig, encoder: nn.Module, mask_key: str) -> None:
+        super().__init__()
+        self.model = model
+        sizes = model.sizes()
+        self.representation = DenseLayers(sizes["representation"], 1.0)
+        self.dynamics = DenseLayers(sizes["dynamics"], 1.0)
+        self.prediction = DenseLayers(sizes["prediction"], 0.0)
+        self.encoder = encoder
+        self.mask_key = mask_key
+        self.temperature = nn.Parameter(torch.ones(1), requires_grad=False)
+        bins = (torch.arange(model.num_bins) - model.num_bins // 2) * float(model.bin_width)
+        self.register_buffer("bins", bins, persistent=False)
+
+    def forward(self, observation: Any) -> tuple[Tensor, Tensor]:
+        rest, allowed = self.split(observation)
+        logits, value, _ = self.predict(self.represent(rest))
+        return logits if allowed is None else logits.masked_fill(~allowed, FORBIDDEN), self.mean(value)
+
+    def split(self, observation: Any) -> tuple[Any, Tensor | None]:
+        """Split off the mask. Return the observation of the encoder and the allowed actions, [B, A] bool."""
+        if not self.mask_key:
+            return observation, None
+        rest = {name: part for name, part in observation.items() if name != self.mask_key}
+        parts = [leaf.reshape(leaf.shape[0], -1) != 0 for _, leaf in leaves(observation[self.mask_key])]
+        return rest, parts[0]
+
+    def represent(self, observation: Any) -> Tensor:
+        """Map observations without masks to latent states [B, H]."""
+        return self.representation(self.encoder(observation)).tanh()  # type: ignore[no-any-return]
+
+    def imagine(self, latent: Tensor, action: Tensor) -> Tensor:
+        """Return the latent states [B, H] that actions [B] lead to. The action's part of the first layer is a row of
+        its weights."""
+        first, *rest = self.dynamics.layers
+        assert isinstance(first, WideLinear)
+        num_latent = self.model.latent_size
+        rows = torch.addmm(first.bias, latent, first.weight[:num_latent])
+        rows = rows + functional.embedding(action, first.weight[num_latent:])
+        for layer in rest:
+            rows = layer(rows.relu_())
+        return rows.tanh()
+
+    def predict(self, latent: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the logits of the policy [B, A], and those of the bins of the value and of the reward that led to the
+        state, [B, bins]."""
+        outputs = self.prediction(latent)
+        model = self.model
+        policy, value, reward = outputs.split((model.num_actions, model.num_bins, model.num_bins), 1)
+        return policy, value, reward
+
+    def mean(self, logits: Tensor) -> Tensor:
+        """Return the number that logits of bins [..., bins] stand for."""
+        return unscale(logits.softmax(-1) @ self.bins)
+
+
+class Consistency(nn.Module):
+    """Projection of latent states and prediction from it (SimSiam, Chen & He 2021), for the loss of consistency."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.projection = DenseLayers((size, size, size), 1.0)
+        self.predictor = DenseLayers((size, size, size), 1.0)
+
+
+def build_muzero_network(observation: Space, action: Space, config: MuZeroConfig, seed: int) -> MuZeroNetwork:
+    """Build the network. The same seed gives the same weights; torch's global generator is not affected."""
+    assert isinstance(action, Discrete)
+    seen, has_mask = split_mask(observation, action, config.mask_key)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        if config.entities or config.scans:
+            encoder: Any = EntityEncoder(seen, config, critic=False)
+        else:
+            encoder = build_encoder(seen, config.body)
+        encoder = normalized(encoder, seen, config)
+        model = MLPModelConfig(
+            int(encoder.num_features),
+            action.n,
+            config.latent_size,
+            *(config.hidden_sizes,) * 3,
+            config.num_bins,
+            config.bin_width,
+            "tanh",
+            config.gamma,
+        )
+        return MuZeroNetwork(model, encoder, config.mask_key if has_mask else "")
+
+
+def build_consistency(config: MuZeroConfig, seed: int) -> Consistency:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return Consistency(config.latent_size)

@@ -1,0 +1,171 @@
+"""Curves for the page: read once, thinned so that extremes stay, and compared over seeds."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from srl.base.statistics import mean_of
+from srl.base.tree import Array
+from srl.storage.curves import (
+    Curve,
+    Group,
+    average,
+    curve_of,
+    differing_options,
+    group_options,
+    group_runs,
+    is_metric,
+    repeated_seeds,
+    shown_value,
+)
+from srl.storage.metric_table import MetricTable
+from srl.storage.run_directory import RunDirectory
+
+MAX_POINTS = 800
+"""Positions of a curve that are sent: at each, the lowest and the highest value."""
+MAX_ROWS = 200_000
+"""Rows of each kind of file that are kept in memory, of the runs that were read last."""
+KINDS = ("busy/", "streams/")
+
+
+class TableCache:
+    """Tables of files that were read last. Each is read once, then only what was added."""
+
+    def __init__(self, max_rows: int) -> None:
+        self._max_rows = max_rows
+        self._lock = threading.Lock()
+        self._tables: OrderedDict[Path, tuple[MetricTable, threading.Lock]] = OrderedDict()
+
+    @contextlib.contextmanager
+    def table(self, path: Path) -> Iterator[MetricTable]:
+        """Yield the newest rows of a file; none if it does not exist."""
+        with self._lock:
+            if path not in self._tables:
+                self._tables[path] = MetricTable(path), threading.Lock()
+            self._tables.move_to_end(path)
+            found, lock = self._tables[path]
+        with lock:
+            with contextlib.suppress(OSError):
+                found.read()
+            yield found
+        with self._lock:
+            while len(self._tables) > 1 and sum(len(table) for table, _ in self._tables.values()) > self._max_rows:
+                self._tables.popitem(last=False)
+
+
+class SeriesCache:
+    """The metrics of the runs that were shown last."""
+
+    def __init__(self) -> None:
+        self._metrics, self._system = TableCache(MAX_ROWS), TableCache(MAX_ROWS)
+
+    @contextlib.contextmanager
+    def tables(self, run: RunDirectory) -> Iterator[tuple[MetricTable, MetricTable]]:
+        """Yield the newest rows of metrics.jsonl and system.jsonl."""
+        with self._metrics.table(run.metrics) as metrics, self._system.table(run.system) as system:
+            yield metrics, system
+
+    def names(self, run: RunDirectory) -> list[str]:
+        """Return the names of all metrics, those of the run's updates first."""
+        with self.tables(run) as (metrics, system):
+            found = [name for table in (metrics, system) for name in table.names if is_metric(table, name)]
+        return sorted(dict.fromkeys(found), key=lambda name: (name.startswith(KINDS), "/" in name))
+
+    def events(self, run: RunDirectory) -> list[dict[str, Any]]:
+        """Return what happened, oldest first: `step`, `elapsed`, `event` and `text`."""
+        with self._system.table(run.system) as system:
+            rows = system.texts(kind="event")
+            return [{name: row.get(name) for name in ("step", "elapsed", "time", "event", "text")} for row in rows]
+
+    def series(self, run: RunDirectory, names: Sequence[str], axis: str) -> dict[str, dict[str, list[float | None]]]:
+        """Return the curves of these metrics; a metric without values has none."""
+        found = {}
+        with self.tables(run) as (metrics, system):
+            for name in names:
+                with contextlib.suppress(ValueError):
+                    curve = curve_of(metrics, system, name, run.name)
+                    found[name] = points(curve.over(axis), curve.values)
+        return found
+
+    def curve(self, run: RunDirectory, name: str) -> Curve:
+        with self.tables(run) as (metrics, system):
+            return curve_of(metrics, system, name, run.name)
+
+    def compare(self, runs: Sequence[RunDirectory], metrics: Sequence[str], axis: str, grouped: bool) -> dict[str, Any]:
+        """Return the curves of runs, or the mean and 95 % interval of groups that differ only in their seeds, and the
+        options in which they differ."""
+        groups = group_runs([("" if grouped else run.name, run) for run in runs])
+        several = len({group.environment for group in groups}) > 1
+        labels = [f"{group.label} · {group.environment}" if several else group.label for group in groups]
+        options = [group_options(group.runs[0].read_raw_config()) for group in groups]
+        names = differing_options(options)
+        first = [self._final(group, metrics[0]) for group in groups]
+        return {
+            "groups": [
+                {"label": label, "seeds": len(group.by_seed()), "final": mean, "interval": interval}
+                for label, group, (mean, interval) in zip(labels, groups, first, strict=True)
+            ],
+            "curves": {name: self._bands(groups, labels, name, axis) for name in metrics},
+            "options": [{"name": n, "values": [shown_value(one.get(n)) for one in options]} for n in names],
+            "notes": repeated_seeds(groups),
+            "metrics": list(dict.fromkeys(name for run in runs for name in self.names(run))),
+        }
+
+    def _by_seed(self, group: Group, name: str) -> list[list[Curve]]:
+        found = []
+        for same in group.by_seed():
+            curves = []
+            for run in same:
+                with contextlib.suppress(ValueError):
+                    curves.append(self.curve(run, name))
+            if curves:
+                found.append(curves)
+        return found
+
+    def _bands(self, groups: Sequence[Group], labels: Sequence[str], name: str, axis: str) -> list[dict[str, Any]]:
+        found = []
+        for group, label in zip(groups, labels, strict=True):
+            if not (seeds := self._by_seed(group, name)):
+                continue
+            band = average(seeds, axis)
+            curve: dict[str, Any] = {"label": label, **points(band.x, band.mean)}
+            if band.count > 1:
+                low, high = band.mean - band.interval, band.mean + band.interval
+                curve |= {"x": numbers(band.x), "y": numbers(band.mean), "low": numbers(low), "high": numbers(high)}
+            found.append(curve)
+        return found
+
+    def _final(self, group: Group, name: str) -> tuple[float | None, float | None]:
+        """Return the mean over seeds of the last tenth of each run, and half its 95 % interval."""
+        each = [float(np.mean([curve.final() for curve in same])) for same in self._by_seed(group, name)]
+        mean = mean_of(each)
+        return mean.value if each else None, mean.interval if len(each) > 1 else None
+
+
+def points(x: Array, y: Array) -> dict[str, list[float | None]]:
+    """Return at most 2 * MAX_POINTS positions and values: the lowest and highest of each stretch, in their order."""
+    if len(x) > 2 * MAX_POINTS:
+        edges = np.linspace(0, len(x), MAX_POINTS + 1).astype(np.int64)
+        kept = []
+        for begin, end in pairwise(edges.tolist()):
+            part = y[begin:end]
+            if np.isnan(part).all():
+                kept.append(begin)
+                continue
+            kept += sorted({begin + int(np.nanargmin(part)), begin + int(np.nanargmax(part))})
+        index = np.unique(np.array([0, *kept, len(x) - 1]))
+        x, y = x[index], y[index]
+    return {"x": numbers(x), "y": numbers(y)}
+
+
+def numbers(values: Array) -> list[float | None]:
+    """Return numbers for JSON, with seven digits; NaN and infinity are None."""
+    return [float(f"{value:.7g}") if np.isfinite(value) else None for value in values.tolist()]

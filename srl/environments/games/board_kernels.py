@@ -1,0 +1,113 @@
+"""Compiled rules of games in which a row of equal stones wins: states are boards and two more numbers.
+
+A state is int8 [cells + 2]: 1 for a stone of the first player, -1 for one of the second; then the player to move, and
+whether the game has ended.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from numba import njit
+
+from srl.base.tree import Array
+
+compiled = njit(cache=True, nogil=True, error_model="numpy")
+
+
+class Rules(NamedTuple):
+    rows: int
+    columns: int
+    length: int  # of a row of stones that wins
+    gravity: bool  # stones fall to the bottom: an action is a column, and not a cell
+
+
+@compiled
+def num_actions(rules: Rules) -> int:
+    return rules.columns if rules.gravity else rules.rows * rules.columns
+
+
+@compiled
+def is_legal(rules: Rules, state: Array, action: int) -> Any:
+    """Return whether the cell is free; with gravity, the top cell of the column (row 0 is the top)."""
+    return state[action] == 0 and state[-1] == 0
+
+
+@compiled
+def count_from(rules: Rules, state: Array, row: int, column: int, down: int, right: int) -> int:
+    """Return the number of equal stones next to a stone in one direction."""
+    stone, count = state[row * rules.columns + column], 0
+    while True:
+        row, column = row + down, column + right
+        if not (0 <= row < rules.rows and 0 <= column < rules.columns):
+            return count
+        if state[row * rules.columns + column] != stone:
+            return count
+        count += 1
+
+
+@compiled
+def play(rules: Rules, state: Array, action: int) -> int:
+    """Make a legal move in place. Return 1 if the mover has won, else 0."""
+    cells = rules.rows * rules.columns
+    cell = action
+    if rules.gravity:
+        cell = (rules.rows - 1) * rules.columns + action
+        while state[cell] != 0:
+            cell -= rules.columns
+    state[cell] = 1 - 2 * state[cells]
+    state[cells] = 1 - state[cells]
+    row, column = cell // rules.columns, cell % rules.columns
+    for down, right in ((0, 1), (1, 0), (1, 1), (1, -1)):
+        count = 1 + count_from(rules, state, row, column, down, right)
+        count += count_from(rules, state, row, column, -down, -right)
+        if count >= rules.length:
+            state[cells + 1] = 1
+            return 1
+    is_full = True
+    for i in range(rules.columns if rules.gravity else cells):
+        is_full = is_full and state[i] != 0
+    state[cells + 1] = is_full
+    return 0
+
+
+@compiled
+def step_all(
+    rules: Rules, states: Array, actions: Array, reward: Array, ended: Array, to_play: Array, legal: Array
+) -> int:
+    """Make one move in each state, in place. Return the first row with an illegal move, or -1."""
+    for i in range(len(states)):
+        if not (0 <= actions[i] < legal.shape[1] and is_legal(rules, states[i], actions[i])):
+            return i
+        reward[i] = play(rules, states[i], actions[i])
+        ended[i] = states[i, -1] != 0
+        to_play[i] = states[i, -2]
+        for a in range(legal.shape[1]):
+            legal[i, a] = is_legal(rules, states[i], a)
+    return -1
+
+
+@compiled
+def legal_all(rules: Rules, states: Array, legal: Array) -> None:
+    for i in range(len(states)):
+        for a in range(legal.shape[1]):
+            legal[i, a] = is_legal(rules, states[i], a)
+
+
+@compiled
+def observe_all(states: Array, planes: Array) -> None:
+    """Write planes [n, 2, cells]: the stones of the player to move, and those of the other one."""
+    for i in range(len(states)):
+        own = 1 - 2 * states[i, -2]
+        for cell in range(planes.shape[2]):
+            planes[i, 0, cell] = states[i, cell] == own
+            planes[i, 1, cell] = states[i, cell] == -own
+
+
+@compiled
+def ply_all(states: Array, ply: Array) -> None:
+    for i in range(len(states)):
+        count = 0
+        for cell in range(states.shape[1] - 2):
+            count += states[i, cell] != 0
+        ply[i] = count

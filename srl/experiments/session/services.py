@@ -1,0 +1,38 @@
+"""What a session needs besides the controller: the run's memory, and the server of its metrics."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from srl.api.experiment import Experiment
+from srl.base.shared_memory import KeptFile
+from srl.experiments.options.sections import CLUSTERS
+from srl.experiments.options.train_options import TrainOptions
+from srl.schedulers.local.run_memory import RunMemory
+
+if TYPE_CHECKING:
+    from srl.controller.prometheus import MetricsServer
+
+
+def metrics_server(port: int) -> MetricsServer | None:
+    """Return a server for Prometheus, or None for port 0."""
+    if not port:
+        return None
+    try:
+        from srl.controller.prometheus import MetricsServer
+    except ImportError:
+        raise ImportError('--metrics-port needs prometheus_client; pip install "srl-rl[dashboard]"') from None
+    return MetricsServer(port)
+
+
+def run_memory(experiment: Experiment, options: TrainOptions) -> RunMemory:
+    """Return the run's memory in this process. Agents have their own, also for replay."""
+    workers, saves = options.workers, options.checkpoints.save_replay
+    here = workers.scheduler not in CLUSTERS
+    directory = Path(workers.replay_dir).absolute() if workers.replay_dir and here else None
+    if workers.replay_dir and workers.scheduler == "hosts":
+        KeptFile.create("test", Path(workers.replay_dir)).close()  # an error here is shown at once, unlike in an agent
+    # Anonymous memory is faster, but nothing can read it, and it ends with its process: in an inline run, with the run.
+    keeps = here and (workers.scheduler != "inline" or saves or directory is not None)
+    return RunMemory.create(experiment.policies, keeps_replay=keeps, replay_dir=directory)

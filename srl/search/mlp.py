@@ -1,0 +1,156 @@
+"""A small MuZero network as a vector of parameters, evaluated in compiled code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+
+from srl.base.blas import limit_blas_threads
+from srl.base.tree import Array
+from srl.search import mlp_kernels
+from srl.search.mlp_kernels import TANH, UNIT, Layers, Work
+from srl.search.results import Evaluation, Step
+from srl.search.states import aligned_zeros, as_array
+
+
+@dataclass(frozen=True)
+class MLPModelConfig:
+    """Sizes of a network of dense layers: representation, dynamics and prediction.
+
+    Hidden layers are rectified. The output of the representation and of the dynamics is a bounded latent state. The
+    prediction maps a latent state to policy logits [A], value bins [B] and bins of the reward that led there [B]."""
+
+    observation_size: int
+    num_actions: int
+    latent_size: int = 128
+    representation: tuple[int, ...] = (128,)
+    dynamics: tuple[int, ...] = (128,)
+    prediction: tuple[int, ...] = (128,)
+    """Sizes of the hidden layers."""
+    num_bins: int = 21
+    """Number of bins of values and rewards under the h transform; 1: numbers without transform."""
+    bin_width: float = 1.0
+    """Distance of two bins: bin i is at h(x) = (i - B // 2) * bin_width."""
+    latent: Literal["tanh", "unit"] = "tanh"
+    """Bounds of a latent state: tanh of each number, or each state scaled to [0, 1]."""
+    discount: float = 0.997
+
+    def __post_init__(self) -> None:
+        if min(self.observation_size, self.num_actions, self.latent_size, *self._hidden()) < 1:
+            raise ValueError(f"all sizes of a network must be at least 1, found {self}")
+        if self.num_bins % 2 == 0:
+            raise ValueError(f"num_bins must be odd, so that one bin is 0; found {self.num_bins}")
+        if self.latent not in ("tanh", "unit"):
+            raise ValueError(f"latent must be 'tanh' or 'unit', found {self.latent!r}")
+
+    def _hidden(self) -> tuple[int, ...]:
+        return (*self.representation, *self.dynamics, *self.prediction)
+
+    def sizes(self) -> dict[str, tuple[int, ...]]:
+        """Return the sizes of the inputs and of all outputs of each part."""
+        latent, outputs = self.latent_size, self.num_actions + 2 * self.num_bins
+        return {
+            "representation": (self.observation_size, *self.representation, latent),
+            "dynamics": (latent + self.num_actions, *self.dynamics, latent),
+            "prediction": (latent, *self.prediction, outputs),
+        }
+
+    def layout(self) -> Iterator[tuple[str, int, tuple[int, ...]]]:
+        """Yield name, position and shape of each array in the vector, such as ("dynamics.0.weight", 640, (130, 128)).
+
+        Weights are [in, out], the transpose of those of `torch.nn.Linear`. The inputs of the dynamics are the latent
+        state and the action as a one-hot vector."""
+        start = 0
+        for part, sizes in self.sizes().items():
+            for index, (num_inputs, num_outputs) in enumerate(pairwise(sizes)):
+                yield f"{part}.{index}.weight", start, (num_inputs, num_outputs)
+                start += num_inputs * num_outputs
+                yield f"{part}.{index}.bias", start, (num_outputs,)
+                start += num_outputs
+
+    @property
+    def num_parameters(self) -> int:
+        *_, (_, start, shape) = self.layout()
+        return start + int(np.prod(shape))
+
+    def new_parameters(self) -> Array:
+        """Return a vector of zeros for the parameters, at a cache line: products with it take half of the time."""
+        return aligned_zeros(self.num_parameters)
+
+    def build(self, parameters: Array) -> MLPModel:
+        return MLPModel(self, parameters)
+
+
+class MLPModel:
+    """The network with its parameters. `parameters` is used, not copied: write to it to change the network. It is
+    fastest if it begins at a cache line, as `new_parameters` and the memory of torch do.
+
+    `root` evaluates observations. The model itself is the `step` of a search, which then runs without Python code
+    between simulations. One thread uses it at a time."""
+
+    def __init__(self, config: MLPModelConfig, parameters: Array) -> None:
+        if parameters.dtype != np.float32 or not parameters.flags.c_contiguous or not parameters.flags.aligned:
+            raise ValueError("parameters must be a contiguous array of float32")
+        if parameters.shape != (config.num_parameters,):
+            raise ValueError(f"expected {config.num_parameters} parameters, found shape {parameters.shape}")
+        self.config = config
+        self.parameters = parameters
+        self.bounds = TANH if config.latent == "tanh" else UNIT
+        self.bin_width = np.float32(config.bin_width)
+        self.discount = np.full(1, config.discount, np.float32)
+        positions = {name: start for name, start, _ in config.layout()}
+        limit_blas_threads()
+        self.layers = {
+            part: Layers(
+                parameters,
+                np.array([positions[f"{part}.{index}.weight"] for index in range(len(sizes) - 1)], np.int64),
+                np.array(sizes, np.int64),
+            )
+            for part, sizes in config.sizes().items()
+        }
+        self._work: dict[int, Work] = {}
+
+    def work(self, num_lanes: int) -> Work:
+        """Return memory for one pass of so many rows."""
+        if num_lanes not in self._work:
+            config = self.config
+            widest = max(max(sizes[1:]) for sizes in config.sizes().values())
+            shapes = {
+                "latent": (num_lanes, config.latent_size),
+                "first": (num_lanes * widest,),
+                "second": (num_lanes * widest,),
+                "logits": (num_lanes, config.num_actions),
+                "value": (num_lanes,),
+                "reward": (num_lanes,),
+            }
+            if len(self._work) > 8:  # the number of lanes varies: keep what is small
+                self._work.clear()
+            self._work[num_lanes] = Work(**{name: aligned_zeros(*shape) for name, shape in shapes.items()})
+        return self._work[num_lanes]
+
+    def root(self, observations: Any) -> Evaluation:
+        """Evaluate observations [L, D]."""
+        inputs = np.ascontiguousarray(as_array(observations), np.float32)
+        if inputs.ndim != 2 or inputs.shape[1] != self.config.observation_size:
+            raise ValueError(f"expected observations [L, {self.config.observation_size}], found {inputs.shape}")
+        work = self.work(len(inputs))
+        mlp_kernels.represent(self.layers["representation"], inputs, self.bounds, work)
+        self._predict(work)
+        return Evaluation(work.latent.copy(), work.value.copy(), work.logits.copy())
+
+    def __call__(self, state: Any, action: Any) -> Step:
+        """Return what follows from actions [L] in latent states [L, H]; the arrays are valid until the next call."""
+        states, actions = as_array(state), np.ascontiguousarray(as_array(action), np.int64)
+        work = self.work(len(states))
+        np.copyto(work.latent, states)
+        mlp_kernels.imagine(self.layers["dynamics"], actions, self.bounds, work)
+        self._predict(work)
+        return Step(work.latent, work.reward, self.discount, work.value, work.logits)
+
+    def _predict(self, work: Work) -> None:
+        config = self.config
+        mlp_kernels.predict(self.layers["prediction"], config.num_actions, config.num_bins, self.bin_width, work)
