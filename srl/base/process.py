@@ -12,7 +12,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
@@ -35,6 +35,13 @@ def start_ticks(pid: int) -> int:
     """Return when a process started, in ticks since the machine did. Raises OSError if it has ended."""
     stat = Path(f"/proc/{pid}/stat").read_text()
     return int(stat.rpartition(")")[2].split()[19])  # the name, in parentheses, may contain spaces
+
+
+def boot_id() -> str:
+    """Return an id of this start of the machine, or "" if the kernel has none."""
+    with suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return ""
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from srl.networks.activations import tanh_
 from srl.networks.network import Network, Wrapper
 from srl.networks.parameters import orthogonal_layers
 
@@ -47,7 +48,7 @@ class StackedActorCritic(Network):
         hidden = stacked_features(features)
         for weight, bias in zip(self.weights, self.biases, strict=True):
             hidden = torch.baddbmm(bias, hidden, weight)  # [2, B, out]
-            hidden = hidden.tanh_() if self.activation == "tanh" else hidden.relu_()
+            hidden = tanh_(hidden) if self.activation == "tanh" else hidden.relu_()
         return self.heads(hidden)
 
     def heads(self, hidden: Tensor) -> tuple[Tensor, Tensor]:

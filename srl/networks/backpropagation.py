@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from srl.networks.activations import tanh_
 from srl.networks.actor_critic import EncodedActorCritic, StackedActorCritic, stacked_features
 from srl.networks.memory.recurrent import Sequence, unroll
 from srl.networks.wrappers import MaskedActorCritic, NormalizedActorCritic
@@ -123,7 +124,7 @@ class StackedPass:
         self._resize(num_rows)
         for layer in self._layers:
             torch.baddbmm(layer.bias, hidden, layer.weight, out=layer.output)
-            hidden = layer.output.tanh_() if self._is_tanh else layer.output.relu_()
+            hidden = tanh_(layer.output) if self._is_tanh else layer.output.relu_()
         parameters = torch.addmm(self._actor.bias, self._actor.weight, hidden[0].t())  # [n, B]
         value = torch.addmm(self._critic.bias, self._critic.weight, hidden[1].t())
         if self._free is not None:

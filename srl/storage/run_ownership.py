@@ -20,6 +20,7 @@ from pathlib import Path
 import msgspec
 
 from srl.base.clock import ObservedTime
+from srl.base.process import boot_id
 
 PREFIX = "owner."
 BEAT_SECONDS = 2.0
@@ -46,7 +47,7 @@ class Owner(msgspec.Struct, frozen=True):
     @property
     def is_local(self) -> bool:
         """Whether this process can look up the owner's process."""
-        return (self.boot, self.namespace) == (_boot(), _namespace())
+        return (self.boot, self.namespace) == (boot_id(), _namespace())
 
     @property
     def is_alive(self) -> bool:
@@ -203,7 +204,7 @@ def _is_free(owner: Owner | None, unchanged: float) -> bool:
 def _claim(directory: Path, epoch: int) -> Ownership | None:
     """Create the file of owner number `epoch`. Return None if another process was faster."""
     path = _path(directory, epoch)
-    owner = Owner(socket.gethostname(), _boot(), _namespace(), os.getpid(), _start_of(os.getpid()) or 0)
+    owner = Owner(socket.gethostname(), boot_id(), _namespace(), os.getpid(), _start_of(os.getpid()) or 0)
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     except FileExistsError:
@@ -250,12 +251,6 @@ def _read(path: Path) -> Owner | None:
         return msgspec.json.decode(content, type=Owner)
     except msgspec.MsgspecError:
         return None
-
-
-def _boot() -> str:
-    with contextlib.suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return ""
 
 
 def _namespace() -> str:

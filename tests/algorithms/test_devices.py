@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.simulated_device import ImplicitCopy, far_device
+from support.simulated_device import AcceleratorPaths, ImplicitCopy, far_device
 from support.trajectories import random_trajectory
 
 from srl.algorithms.ppo.config import PPOConfig
@@ -140,7 +140,8 @@ def test_a_policy_computes_on_its_device_and_answers_on_the_cpu(
         decision = policy.act(zeros(observation, 3), None, np.zeros(3, bool), greedy=greedy)
         return {name: np.asarray(part) for name, part in decision.items()}
 
-    near = decide()
+    with AcceleratorPaths():
+        near = decide()
     with far_device():
         far = decide()
     assert {name: part.tobytes() for name, part in far.items()} == {name: part.tobytes() for name, part in near.items()}
@@ -162,7 +163,8 @@ def test_a_trainer_moves_a_batch_once_and_learns_on_its_device(observation: Spac
         np.testing.assert_array_equal(restored.parameters(), restored.state()["parameters"])
         return metrics, {name: array.copy() for name, array in restored.state().items()}
 
-    metrics, state = learn()
+    with AcceleratorPaths():
+        metrics, state = learn()
     with far_device() as device:
         far_metrics, far_state = learn()
     assert far_metrics == metrics

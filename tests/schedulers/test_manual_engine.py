@@ -114,12 +114,8 @@ def test_retries_come_ever_later_and_only_two_failures_in_a_row_are_reported() -
 
 @pytest.fixture
 def orphan() -> Iterator[subprocess.Popen[bytes]]:
-    """A process with the command line of an agent, which does not end by itself."""
-    process = subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", "import sys; sys.stdin.read()", MODULE], stdin=subprocess.PIPE
-    )
-    # The kernel closes the descriptors of the old program, for which Popen waits, before it shows the new command line.
-    until(lambda: MODULE.encode() in Path(f"/proc/{process.pid}/cmdline").read_bytes())
+    """A process that does not end by itself."""
+    process = subprocess.Popen([sys.executable, "-I", "-S", "-c", "input()"], stdin=subprocess.PIPE)
     yield process
     process.kill()
     process.communicate()
@@ -166,8 +162,9 @@ def test_a_process_that_reuses_the_id_of_an_agent_is_not_taken_for_it(record: Pa
     assert isinstance(found, OrphanAgent)
     found.close()
     known = json.loads(record.read_bytes())
-    record.write_text(json.dumps({**known, "start_ticks": known["start_ticks"] + 1}))
-    assert find_agent(record) is None
+    for other in ({"start_ticks": known["start_ticks"] + 1}, {"boot": "another"}):
+        record.write_text(json.dumps({**known, **other}))
+        assert find_agent(record) is None
 
 
 def test_no_agent_is_started_if_the_previous_one_may_still_run(record: Path) -> None:

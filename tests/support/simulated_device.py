@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_leaves
 from srl.base.tree import Array
 
 READS = ("numpy", "tolist", "item", "__float__", "__int__", "__bool__", "__array__")
+IS_CPU = Tensor.is_cpu.__get__  # type: ignore[attr-defined]
 
 
 class ImplicitCopy(AssertionError):
@@ -103,10 +104,20 @@ class _Calls(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if getattr(func, "__name__", "") in READS:
             self._device.check_read(func, args[0])
+        if func == IS_CPU and self._device.holds(args[0]):
+            return False
         result = func(*args, **(kwargs or {}))
         if (kwargs or {}).get("device") is not None:
             self._device.mark(result)
         return result
+
+
+class AcceleratorPaths(TorchFunctionMode):
+    """Within this context, code takes the paths that it takes on an accelerator, though all tensors are on the CPU. Its
+    results are those to compare with the results on the far device."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return False if func == IS_CPU else func(*args, **(kwargs or {}))
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from torch.nn import functional
 from srl.algorithms.alphazero.config import STATE, TO_PLAY, AlphaZeroConfig
 from srl.api.simulator import SimulatorSpec
 from srl.api.spaces import Box, Dict, Space
+from srl.networks.activations import tanh_
 from srl.networks.distributions.categorical import FORBIDDEN
 from srl.networks.encoders.build import build_encoder
 from srl.networks.encoders.images import WideLinear
@@ -37,7 +38,7 @@ class DenseTower(nn.Module):
     def forward(self, seen: Any) -> Tensor:
         hidden: Tensor = self.encoder(seen)
         for layer in self.layers:
-            hidden = layer(hidden).tanh_() if self.is_tanh else layer(hidden).relu_()
+            hidden = tanh_(layer(hidden)) if self.is_tanh else layer(hidden).relu_()
         return hidden
 
 

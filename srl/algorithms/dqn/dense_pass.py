@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from srl.algorithms.dqn.network import DenseBody, DuelingHeads
 from srl.algorithms.dqn.passes import BodyPass
+from srl.networks.activations import tanh_
 
 
 class _Layer:
@@ -69,7 +70,7 @@ class DensePass(BodyPass):
         hidden = inputs
         for layer, output in zip(self._layers, buffers.outputs, strict=True):
             torch.addmm(layer.bias, hidden, layer.weight, out=output)
-            hidden = output.tanh_() if self._is_tanh else output.relu_()
+            hidden = tanh_(output) if self._is_tanh else output.relu_()
         return buffers.outputs
 
     def _heads(self, hidden: Tensor) -> Tensor:

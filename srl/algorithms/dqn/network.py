@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from srl.algorithms.dqn.returns import ReturnModel
 from srl.base.tree import leaves
+from srl.networks.activations import tanh_
 from srl.networks.network import Network
 
 
@@ -115,7 +116,7 @@ class DenseBody(nn.Module):
     def forward(self, observation: Any) -> Tensor:
         hidden: Tensor = self.encoder(observation)
         for layer in self.layers:
-            hidden = layer(hidden).tanh_() if self.is_tanh else layer(hidden).relu_()
+            hidden = tanh_(layer(hidden)) if self.is_tanh else layer(hidden).relu_()
         outputs: Tensor = self.heads(hidden)
         return outputs
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from srl.api.spaces import Box, Dict, Discrete, MultiDiscrete, Space
+from srl.networks.activations import tanh_
 from srl.networks.encoders.images import ImageEncoder, build_image_encoder
 from srl.networks.encoders.vectors import FlattenEncoder, OneHotEncoder
 from srl.networks.parameters import orthogonal_layers
@@ -45,7 +46,7 @@ class Trunk(nn.Module):
     def forward(self, observation: Any) -> Tensor:
         hidden: Tensor = self.encoder(observation)
         for layer in self.layers:
-            hidden = layer(hidden).tanh_() if self.is_tanh else layer(hidden).relu_()
+            hidden = tanh_(layer(hidden)) if self.is_tanh else layer(hidden).relu_()
         return hidden
 
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from srl.api.spaces import Space
+from srl.networks.activations import tanh_
 from srl.networks.encoders.attention import ResidualAttention, pool
 from srl.networks.encoders.build import DictEncoder
 from srl.networks.options import NetworkOptions
@@ -96,7 +97,7 @@ class EntityEncoder(nn.Module):
         hidden: Tensor = self.norms[0](torch.cat((pooled, entities[:, 0]), dim=1))
         for layer, norm in zip(self.layers, list(self.norms)[1:], strict=True):
             hidden = layer(hidden)
-            hidden = norm(hidden.tanh_() if self.is_tanh else hidden.relu_())
+            hidden = norm(tanh_(hidden) if self.is_tanh else hidden.relu_())
         return hidden
 
     def _mask(self, observation: dict[str, Tensor], like: Tensor) -> Tensor:

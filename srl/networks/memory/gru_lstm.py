@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from srl.networks.activations import tanh_
+
 
 class Gru(nn.Module):
     """Gated recurrent unit (Cho et al. 2014). Its state is its output."""
@@ -145,7 +147,7 @@ class GruPass(torch.autograd.Function):
             projected, own = torch.split(torch.addmm(bias, before_t, transposed), [2 * size, size], 1)
             torch.add(inputs_t, projected, out=gates_t).sigmoid_()
             candidate_t.copy_(own)
-            torch.addcmul(inputs_n, reset, own, out=content_t).tanh_()
+            tanh_(torch.addcmul(inputs_n, reset, own, out=content_t))
             hidden = torch.lerp(content_t, before_t, update, out=output)
         ctx.save_for_backward(before, gates, candidate, content, keep, weight)
         return outputs
@@ -206,9 +208,9 @@ def _lstm_rows(inputs: Tensor, state: Tensor, keep: Tensor, weight: Tensor) -> L
         torch.mul(cell, keep_t, out=cell_t)
         torch.addmm(inputs_t, before_t, transposed, out=gates_t)
         soft.sigmoid_()
-        content.tanh_()
+        tanh_(content)
         cell = torch.addcmul(entry * content, forget, cell_t)
-        torch.tanh(cell, out=squashed_t)
+        tanh_(squashed_t.copy_(cell))
         hidden = torch.mul(output, squashed_t, out=out)
     return LstmRows(before, cells, gates, squashed, outputs, cell)
 

@@ -16,7 +16,7 @@ import msgspec
 
 from srl.base.errors import last_log_line
 from srl.base.files import write_whole
-from srl.base.process import start_ticks
+from srl.base.process import boot_id, start_ticks
 from srl.schedulers.agent.join import REFUSED, AgentInput
 from srl.schedulers.hosts.engine import Engine, Retries
 from srl.transports.join_ticket import JoinTicket
@@ -145,12 +145,15 @@ class OrphanAgent:
 
 
 class _AgentRecord(msgspec.Struct, frozen=True):
+    """What identifies a process: its id alone is reused, and start times repeat after a restart of the machine."""
+
+    boot: str
     pid: int
-    start_ticks: int  # start time in kernel ticks, recorded because process ids are reused
+    start_ticks: int
 
 
 def record_agent(pid: int, path: Path) -> None:
-    write_whole(path, msgspec.json.encode(_AgentRecord(pid, start_ticks(pid))))
+    write_whole(path, msgspec.json.encode(_AgentRecord(boot_id(), pid, start_ticks(pid))))
 
 
 def find_agent(path: Path) -> OrphanAgent | None:
@@ -164,8 +167,7 @@ def find_agent(path: Path) -> OrphanAgent | None:
     except ProcessLookupError:
         return None
     try:
-        command = Path(f"/proc/{record.pid}/cmdline").read_bytes()
-        same = start_ticks(record.pid) == record.start_ticks and MODULE.encode() in command
+        same = (boot_id(), start_ticks(record.pid)) == (record.boot, record.start_ticks)
     except (FileNotFoundError, ProcessLookupError):
         same = False
     except BaseException:
