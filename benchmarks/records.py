@@ -181,7 +181,8 @@ class Trial:
                     again = "attach" if self.scheduler == "hosts" else "resume"
                     command = start([again, self.name, "--root", str(self.root)])
         text, _ = command.communicate(timeout=LIMIT)
-        if command.returncode:
+        # A command that is killed between its last update and its end leaves nothing to resume.
+        if command.returncode and "steps already" not in text:
             raise RuntimeError(f"{self.name} exited with {command.returncode}:\n{text[-2000:]}")
 
     def errors(self) -> list[str]:

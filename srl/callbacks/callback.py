@@ -20,6 +20,9 @@ class RunControl(Protocol):
     def log(self, **figures: float) -> None:
         """Record figures at the current step, like the run's own metrics."""
 
+    def notify(self, text: str) -> None:
+        """Show a message in the live view, between those of the run, and record it as one of its events."""
+
     def stop(self, reason: str) -> None:
         """End the run after a last checkpoint, as finished. The final report shows the reason."""
 

@@ -39,4 +39,4 @@ class Webhook(Callback):
             with urllib.request.urlopen(request, timeout=TIMEOUT):
                 pass
         except OSError as error:  # a service that is away must not end a run
-            print(f"the webhook could not be reached: {error}")
+            self.run.notify(f"the webhook could not be reached: {getattr(error, 'reason', error)}")

@@ -23,13 +23,13 @@ WIDEST = 120
 COMMON = {
     "What to train": ("env", "envs", "env_arg", "algo", "recipe", "config", "trust_code", "print_config", "dry_run"),
     "The sweep": ("seeds", "grid", "search", "trials", "metric", "minimize", "jobs"),
-    "The run": ("steps", "until_return", "seed", "name", "root"),
+    "The run": ("steps", "until_return", "until", "seed", "name", "root"),
     "Workers and data": ("scheduler", "actors", "lanes", "horizon", "batch", "trainers", "max_lag"),
     "Learning": (
         *("algo.learning_rate", "algo.gamma", "algo.hidden_sizes", "algo.memory", "algo.device"),
         *("algo.replay_size", "algo.learning_starts", "algo.updates_per_decision"),
     ),
-    "Results": ("eval_every", "sinks"),
+    "Results": ("eval_every", "sinks", "callbacks"),
 }
 """Options that the help of training commands shows."""
 RARE = {"algo_arg", "log_format"}

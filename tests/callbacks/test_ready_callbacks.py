@@ -24,9 +24,13 @@ class FakeRun:
         self.stopped: list[str] = []
         self.changed: list[tuple[str, OptionValue]] = []
         self.logged: list[dict[str, float]] = []
+        self.messages: list[str] = []
 
     def log(self, **figures: float) -> None:
         self.logged.append(figures)
+
+    def notify(self, text: str) -> None:
+        self.messages.append(text)
 
     def stop(self, reason: str) -> None:
         self.stopped.append(reason)
@@ -162,8 +166,9 @@ def test_a_webhook_gets_the_begin_and_the_end(posts: tuple[str, list[dict[str, A
     ]
 
 
-def test_a_webhook_that_cannot_be_reached_only_prints(capsys: pytest.CaptureFixture[str]) -> None:
-    started(Webhook("http://127.0.0.1:9/"))
-    assert "the webhook could not be reached" in capsys.readouterr().out
+def test_a_webhook_that_cannot_be_reached_is_a_message() -> None:
+    run = started(Webhook("http://127.0.0.1:9/"))
+    (message,) = run.messages
+    assert message.startswith("the webhook could not be reached: ")
     with pytest.raises(ValueError, match="https://"):
         Webhook("file:///etc/passwd")

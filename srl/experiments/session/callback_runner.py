@@ -83,6 +83,7 @@ class LiveRun:
     carries out their requests between two rounds of supervision."""
 
     def __init__(self, path: Path, controller: Controller) -> None:
+        self.notify = controller.add_message
         self.path = path
         self.name = path.name
         self.steps = 0

@@ -15,6 +15,7 @@ import msgspec
 
 from srl.api.experiment import Experiment
 from srl.api.status import RunStatus
+from srl.api.worker import RunBroken
 from srl.base.config import TrustCode, refuse_code
 from srl.base.seeding import derive
 from srl.callbacks.callback import Callback
@@ -86,7 +87,7 @@ def train(
     ``if __name__ == "__main__":`` if there are any.
     """
     if sys.argv[:1] and sys.argv[0].startswith("srl-worker"):
-        raise RuntimeError(
+        raise RunBroken(
             'srl.train was called while a worker imported this script; put the call under `if __name__ == "__main__":`'
         )
     objects, names = split_callbacks(callbacks)
