@@ -108,8 +108,8 @@ class TrustCommand:
     """Field shared by commands that read files of runs or options from a file."""
 
     trust_code: bool = False
-    """Load the code that files of other people's runs or a --config file name. Without this flag, such files are
-    refused. Files of runs that you started do not need it."""
+    """Load code that other people's files name. Without this flag, runs and --config files that name code are
+    refused. Runs that you started do not need it."""
 
 
 @dataclass(frozen=True, kw_only=True)

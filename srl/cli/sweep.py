@@ -59,7 +59,7 @@ class Sweep(AlgorithmCommand, TrustCommand):
     env_arg: tuple[str, ...] = flag("NAME=VALUE", (), repeated=True)
     """Option of the environment; can be repeated. Values that are valid JSON are parsed."""
     config: Path | None = flag("FILE", None)
-    """TOML or JSON file with options of `srl train`, which flags override."""
+    """TOML or JSON file with options of `srl train`; flags override it."""
 
     def run(self) -> int:
         from srl.experiments.sweeps.plan import parse_grid, parse_seeds

@@ -44,11 +44,11 @@ class Train(AlgorithmCommand, TrustCommand, WatchCommand):
     env_arg: tuple[str, ...] = flag("NAME=VALUE", (), repeated=True)
     """Option of the environment; can be repeated. Values that are valid JSON are parsed."""
     config: Path | None = flag("FILE", None)
-    """TOML or JSON file with options, which flags override."""
+    """TOML or JSON file with options; flags override it."""
     print_config: bool = False
     """Print the options and their sources as a --config file; do not train."""
     dry_run: bool = False
-    """Print options and an estimate of speed, time and memory. The estimate comes from a trial of a few seconds, of
+    """Print options and estimated speed, time and memory. The estimate comes from a trial of a few seconds, of
     which nothing is kept."""
 
     def run(self) -> int:

@@ -83,10 +83,10 @@ class RunOptions:
     """Data sets to learn from, in place of playing: paths, or names in Minari's directory. The run has no actors; it
     counts gradient steps, and evaluates 20 times by default (`eval_every`)."""
     until_return: float | None = None
-    """Mean return of the last 100 episodes at which the run ends early."""
+    """Return of the last 100 episodes that ends the run."""
     until: tuple[str, ...] = ()
-    """Goals at which the run ends early, once all are reached: `NAME>=VALUE` or `NAME<=VALUE`, for the mean over the
-    last 100 episodes. NAME is `return`, `length` or a statistic of the environment; with several policies
+    """Goals that end the run early: `NAME>=VALUE` or `NAME<=VALUE`. All must be reached, by the mean over the last 100
+    episodes. NAME is `return`, `length` or a statistic of the environment; with several policies
     `POLICY/NAME`."""
     seed: int = 0
     """Seed for environments, networks and exploration."""
@@ -108,15 +108,15 @@ class RunOptions:
     """Add the previous action and reward to observations, as the keys `previous_action` and `previous_reward`. For
     policies with a memory, which can then find out what their actions do (as R2D2 does in its paper)."""
     sinks: tuple[str, ...] = ("tensorboard",)
-    """Destinations for metrics besides metrics.jsonl: `tensorboard`, `wandb`, `mlflow`, or your own function as
-    `package.module:function`. W&B and MLflow are configured by their own environment variables."""
+    """Further records of metrics: `tensorboard`, `wandb`, `mlflow`, or your own as `package.module:function`. W&B and
+    MLflow are configured by their own environment variables."""
     log_info: tuple[str, ...] = ()
     """Scalars in the environment's `info` to record as statistics of episodes, with their values at the last step.
     `is_success` and the entries of Gymnasium's RecordEpisodeStatistics are recorded anyway."""
     callbacks: tuple[str, ...] = field(default=(), metadata={"repeated": True})
-    """Callbacks: `early-stopping`, `curriculum`, `option-schedule`, `webhook`, or your own class as
-    `path/file.py:Class` or `package.module:Class`. Options follow after commas: `early-stopping,patience=500000`. The
-    flag can be repeated."""
+    """Callback by name, or your own class as `path/file.py:Class`. Names are `early-stopping`, `curriculum`,
+    `option-schedule` and `webhook`; classes can also be given as `package.module:Class`. Options follow
+    after commas: `early-stopping,patience=500000`. The flag can be repeated."""
     callback_errors: Literal["stop", "warn"] = "stop"
     """What an error in a callback does: it ends the run, or is only reported."""
     graph: str = ""
@@ -154,7 +154,7 @@ class WorkerOptions:
     """Where inference runs. `inline`: inside each actor, with any scheduler; `host`: in policy workers, over shared
     memory; `remote`: in policy workers, over TCP; `auto`: inline without an accelerator, else host."""
     actors: int | None = None
-    """Number of processes that step environments. Default: by cores and time per step."""
+    """Number of actor processes. Default: by cores and time per step."""
     lanes: int | None = None
     """Environment copies per lane group. Default: by recipe, algorithm or observation."""
     ring: int | None = None

@@ -87,9 +87,8 @@ def train(
     ``if __name__ == "__main__":`` if there are any.
     """
     if sys.argv[:1] and sys.argv[0].startswith("srl-worker"):
-        raise RunBroken(
-            'srl.train was called while a worker imported this script; put the call under `if __name__ == "__main__":`'
-        )
+        advice = 'put the call under `if __name__ == "__main__":`'
+        raise RunBroken(f"srl.train was called while a worker imported this script; {advice}")
     objects, names = split_callbacks(callbacks)
     gathered = gather(config, {**options, **names}, "keyword", trust_code)
     env, name = gathered.environment(env), gathered.argument("name", name)
