@@ -15,6 +15,20 @@ Decision: TypeAlias = Mapping[str, Tree]
 recurrent policy adds `state`, its memory, which it receives with the lane's next observation."""
 
 
+class GradualDecisions(ABC):
+    """Decisions that a policy makes in many small steps, such as the simulations of a search. Requests join between
+    steps. The policy loads no parameters while requests are unfinished."""
+
+    @abstractmethod
+    def begin(self, observation: Tree, state: Tree | None, first: Array) -> int:
+        """Begin to decide for B lanes, with the arguments of `Policy.act`, which may change after this call. Return the
+        key of the decision."""
+
+    @abstractmethod
+    def step(self) -> list[tuple[int, Decision]]:
+        """Do one step for all requests. Return the finished decisions with their keys."""
+
+
 class Policy(ABC):
     """Base class of policies."""
 
@@ -34,6 +48,11 @@ class Policy(ABC):
         Actors call it if the algorithm `explores_by_lane`. Lanes that are not learned from have the position 1.
         Default: `act`."""
         return self.act(observation, state, first)
+
+    def gradual_decisions(self) -> GradualDecisions | None:
+        """Return decisions in steps, which policy workers prefer to `act`, so that requests need not wait for those
+        before them. None: decisions take one step."""
+        return None
 
     def value(self, observation: Tree, state: Tree | None, first: Array) -> Array | None:
         """Return the policy's estimates of its discounted return [B], for checks. None: it has none. Default: `value`

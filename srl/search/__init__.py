@@ -3,6 +3,7 @@
 from srl.search.mlp import MLPModel as MLPModel
 from srl.search.mlp import MLPModelConfig as MLPModelConfig
 from srl.search.noise import sample_actions as sample_actions
+from srl.search.queue import SearchQueue as SearchQueue
 from srl.search.results import Evaluation as Evaluation
 from srl.search.results import SearchResult as SearchResult
 from srl.search.results import Step as Step

@@ -18,7 +18,7 @@ from srl.api.block import BlockMemory, BlockSpec
 from srl.api.dataflow import TransitionBatch
 from srl.api.policy import Decision, Policy
 from srl.api.spaces import array_spec
-from srl.base.tree import Array, leaves
+from srl.base.tree import Array, leaves, map_tree
 from srl.environments.games.boards import RowGameConfig
 from srl.environments.games.cartpole import CartPoleConfig
 from srl.environments.games.config import GameConfig
@@ -188,6 +188,30 @@ def test_decisions_are_legal_also_beside_games_that_have_ended(search: Any) -> N
         ended += int((~now.acting).sum())
         (now,) = lanes.step((decision["action"],))
     assert ended > 10
+
+
+@pytest.mark.parametrize("search", ["gumbel", "puct"])
+def test_gradual_decisions_equal_those_of_one_call(search: Any) -> None:
+    policy, trainer, lanes = built(TIC_TAC_TOE, search=search, simulations=8)
+    other, _, _ = built(TIC_TAC_TOE, search=search, simulations=8)
+    other.load(trainer.parameters(), 0)
+    policy.load(trainer.parameters(), 0)
+    gradual = other.gradual_decisions()
+    (now,) = lanes.reset(0)
+    lone = map_tree(lambda array: array[:1], now.observation)
+    for _ in range(12):  # beyond the end of the games, where rows need no decision
+        expected = policy.act(now.observation, None, now.first)
+        key = gradual.begin(now.observation, None, now.first)
+        found = dict(done for _ in range(8) for done in gradual.step())
+        assert list(found) == [key]
+        for name, array in expected.items():
+            assert found[key][name] == pytest.approx(array, abs=1e-5)
+        (now,) = lanes.step((expected["action"],))
+    first = gradual.begin(lone, None, now.first[:1])
+    gradual.step()
+    second = gradual.begin(now.observation, None, now.first)
+    assert [[key for key, _ in gradual.step()] for _ in range(16)].index([first]) == 6
+    assert second == first + 1
 
 
 def test_greedy_decisions_repeat_and_others_follow_the_generator() -> None:

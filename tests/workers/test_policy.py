@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,13 @@ from support.counting import CountingConfig, CountingPolicy
 from support.stages import Stage
 from support.waiting import until
 
-from srl.api.policy import Decision, Policy
+from srl.api.policy import Decision, GradualDecisions, Policy
 from srl.api.spaces import Box, Discrete, Space
 from srl.api.streams import Cell
 from srl.api.worker import IDLE, WORKED
 from srl.base.meter import Counter
-from srl.base.tree import Array, Tree
+from srl.base.state import NotResumable
+from srl.base.tree import Array, Tree, map_tree
 from srl.streams.request_client import Client
 from srl.workers.policy import PolicyWorker, PolicyWorkerConfig
 
@@ -43,6 +45,40 @@ class BarrierConfig(CountingConfig):
 
     def build_policy(self, observation: Space, action: Space, seed: int) -> Policy:
         return BarrierPolicy(self.barrier)
+
+
+class GradualPolicy(CountingPolicy):
+    def gradual_decisions(self) -> GradualDecisions | None:
+        return AllowedDecisions(self)
+
+
+class AllowedDecisions(GradualDecisions):
+    """Finishes a decision in the step after its key was allowed."""
+
+    def __init__(self, policy: CountingPolicy) -> None:
+        self._policy = policy
+        self.begun: dict[int, tuple[Tree, Array]] = {}
+        self.allowed: set[int] = set()
+        self._keys = count()
+
+    def begin(self, observation: Tree, state: Tree | None, first: Array) -> int:
+        key = next(self._keys)
+        self.begun[key] = map_tree(np.copy, observation), first.copy()
+        return key
+
+    def step(self) -> list[tuple[int, Decision]]:
+        ready = [key for key in self.begun if key in self.allowed]
+        return [
+            (key, self._policy.act(observation, None, first))
+            for key in ready
+            for observation, first in [self.begun.pop(key)]
+        ]
+
+
+@dataclass(frozen=True)
+class GradualConfig(CountingConfig):
+    def build_policy(self, observation: Space, action: Space, seed: int) -> Policy:
+        return GradualPolicy()
 
 
 @pytest.fixture
@@ -124,6 +160,56 @@ def test_parameters_do_not_change_during_a_batch(served: Any) -> None:
         worker.poll()
         answered.extend(client.poll())
 
+    until(lambda: len(answered) == 2, poll)
+    assert block.arrays["version"][:2, 0].tolist() == [0, 1]
+    assert block.arrays["decision/value"][:2, 0].tolist() == [1.0, 2.0]
+
+
+def test_requests_join_gradual_decisions_between_their_steps(served: Any) -> None:
+    stage, start = served
+    worker, client = start(GradualConfig())
+    stage.world.stores["policy"].push(0, np.zeros(1, np.float32))
+    answered: list[int] = []
+
+    def poll() -> None:
+        worker.poll()
+        answered.extend(client.poll())
+
+    for tag in range(2):
+        client.post(tag, [Cell(client._memory.blocks[tag], 0)], 0)
+        client.flush()
+        until(lambda tag=tag: len(worker._begun) == tag + 1, poll)
+    assert answered == []
+    for tag in (1, 0):
+        worker._gradual.allowed.add(tag)
+        until(lambda tag=tag: tag in answered, poll)
+    assert answered == [1, 0]
+    assert worker.poll() == IDLE
+
+
+def test_parameters_wait_for_gradual_decisions_and_requests_for_the_parameters(served: Any) -> None:
+    stage, start = served
+    worker, client = start(GradualConfig())
+    store, block = stage.world.stores["policy"], client._memory.blocks[0]
+    answered: list[int] = []
+
+    def poll() -> None:
+        worker.poll()
+        answered.extend(client.poll())
+
+    store.push(0, np.array([1.0], np.float32))
+    client.post(0, [Cell(block, 0)], 0)
+    client.flush()
+    until(lambda: len(worker._begun) == 1, poll)
+    with pytest.raises(NotResumable):
+        worker.state()
+    store.push(1, np.array([2.0], np.float32))
+    client.post(1, [Cell(block, 1)], 0)
+    client.flush()
+    until(lambda: len(worker._server._waiting) == 1, poll)
+    poll()
+    assert len(worker._begun) == 1
+    worker._gradual.allowed |= {0, 1}
     until(lambda: len(answered) == 2, poll)
     assert block.arrays["version"][:2, 0].tolist() == [0, 1]
     assert block.arrays["decision/value"][:2, 0].tolist() == [1.0, 2.0]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import Any
+from itertools import count
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,13 +13,22 @@ import torch
 from srl.algorithms.alphazero.config import STATE, TO_PLAY, AlphaZeroConfig
 from srl.algorithms.alphazero.network import BOARD, AlphaZeroNetwork
 from srl.algorithms.training.devices import fetch, move, place, resolve_device
-from srl.api.policy import Decision, Policy
+from srl.api.policy import Decision, GradualDecisions, Policy
 from srl.api.simulator import Simulator
 from srl.base.seeding import generator, generator_state, restore_generator
 from srl.base.state import State
 from srl.base.tree import Array, Tree, map_tree
 from srl.networks.parameters import FlatParameters
-from srl.search import Evaluation, Search, SearchResult, Step, sample_actions
+from srl.search import Evaluation, Search, SearchQueue, SearchResult, Step, sample_actions
+
+
+class _Moves(NamedTuple):
+    """The decisions [B] of a request that need a search. Rows after the end of a game need none."""
+
+    shape: tuple[int, int]  # rows of the request, actions
+    rows: Array  # [n]
+    states: Array  # [n, ...]
+    legal: Array  # [n, A]
 
 
 class AlphaZeroPolicy(Policy):
@@ -50,20 +60,29 @@ class AlphaZeroPolicy(Policy):
         return {"action": action, "policy": policy, "value": fetch(value).numpy()}
 
     def _of_search(self, search: Search, states: Any, greedy: bool) -> Decision:
+        moves = self.moves(states)
+        if not len(moves.rows):
+            return self.decision(moves, None)
+        rng = None if greedy else self._random
+        return self.decision(moves, search.run(self.root(moves), self.follow, rng, moves.legal, not greedy), greedy)
+
+    def moves(self, states: Any) -> _Moves:
         legal = self._simulator.legal(states)
-        going = np.flatnonzero(legal.any(1))  # rows after the end of a game need no decision
-        num_rows, num_actions = legal.shape
+        rows = np.flatnonzero(legal.any(1))
+        return _Moves(legal.shape, rows, states[rows], legal[rows])
+
+    def root(self, moves: _Moves) -> Evaluation:
+        to_play = self._simulator.to_play(moves.states)
+        return Evaluation((moves.states, to_play), *self._evaluate(moves.states, to_play))
+
+    def decision(self, moves: _Moves, result: SearchResult | None, greedy: bool = False) -> Decision:
+        num_rows, num_actions = moves.shape
         policy = np.full((num_rows, num_actions), 1.0 / num_actions, np.float32)
-        action, found_value = np.zeros(num_rows, np.int64), np.zeros(num_rows, np.float32)
-        if len(going):
-            states, legal = states[going], legal[going]
-            to_play = self._simulator.to_play(states)
-            value, logits = self._evaluate(states, to_play)
-            root, rng = Evaluation((states, to_play), value, logits), None if greedy else self._random
-            result = search.run(root, self._step, rng, legal, noise=not greedy)
-            action[going] = self._chosen(result, states, greedy)
-            policy[going], found_value[going] = result.policy, result.value
-        return {"action": action, "policy": policy, "value": found_value}
+        action, value = np.zeros(num_rows, np.int64), np.zeros(num_rows, np.float32)
+        if result is not None:
+            action[moves.rows] = self._chosen(result, moves.states, greedy)
+            policy[moves.rows], value[moves.rows] = result.policy, result.value
+        return {"action": action, "policy": policy, "value": value}
 
     def _chosen(self, result: SearchResult, states: Array, greedy: bool) -> Array:
         config = self._config
@@ -73,7 +92,7 @@ class AlphaZeroPolicy(Policy):
         drawn = sample_actions(result.visits, config.temperature, self._random)
         return np.where(early, drawn, result.actions)
 
-    def _step(self, state: tuple[Array, Array], action: Array) -> Step:
+    def follow(self, state: tuple[Array, Array], action: Array) -> Step:
         """Return what follows from actions [n] in states, with the turn of each: the model of the search."""
         states, mover = state
         moves = self._simulator.step(states, action)
@@ -91,6 +110,9 @@ class AlphaZeroPolicy(Policy):
         logits, share = self._network.outputs(map_tree(lambda array: move(array, self._device), parts))
         return fetch(self._network.value_of(share)).numpy(), fetch(logits).numpy()
 
+    def gradual_decisions(self) -> GradualDecisions | None:
+        return None if self._search is None else _GradualSearch(self, SearchQueue(self._search), self._random)
+
     def value(self, observation: Tree, state: Tree | None, first: Array) -> Array:
         """Return the network's values for the players to move, without a search."""
         assert isinstance(observation, Mapping)
@@ -107,3 +129,33 @@ class AlphaZeroPolicy(Policy):
 
     def restore(self, state: State) -> None:
         restore_generator(self._random, state["generator"])
+
+
+class _GradualSearch(GradualDecisions):
+    """Searches of policy workers. Each step is one simulation of all positions, with one call of the network."""
+
+    def __init__(self, policy: AlphaZeroPolicy, queue: SearchQueue, random: np.random.Generator) -> None:
+        self._policy, self._queue, self._random = policy, queue, random
+        self._keys = count()
+        self._searched: dict[int, tuple[int, _Moves]] = {}  # key in the queue -> key and moves of the request
+        self._unsearched: list[tuple[int, Decision]] = []
+
+    def begin(self, observation: Tree, state: Tree | None, first: Array) -> int:
+        assert isinstance(observation, Mapping)
+        key, moves = next(self._keys), self._policy.moves(observation[STATE])
+        if len(moves.rows):
+            with torch.inference_mode():
+                root = self._policy.root(moves)
+            self._searched[self._queue.begin(root, self._random, moves.legal)] = key, moves
+        else:
+            self._unsearched.append((key, self._policy.decision(moves, None)))
+        return key
+
+    def step(self) -> list[tuple[int, Decision]]:
+        finished, self._unsearched = self._unsearched, []
+        with torch.inference_mode():
+            results = self._queue.advance(self._policy.follow)
+        for searched, result in results:
+            key, moves = self._searched.pop(searched)
+            finished.append((key, self._policy.decision(moves, result)))
+        return finished

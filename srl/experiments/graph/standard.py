@@ -182,8 +182,15 @@ class _GraphBuilder:
         trainer_gpu, policy_gpu = gpu_shares(own.algorithm, workers.trainers, workers.policies if separate else 0)
         if separate:
             requests = RequestStream(policy, samples.spec, remote=self._inference == "remote")
+            # With one thread for all workers nothing can join, and a run resumes exactly only between decisions.
             config = PolicyWorkerConfig(
-                policy, own.algorithm, team.observation, team.action, requests, workers.in_flight
+                policy,
+                own.algorithm,
+                team.observation,
+                team.action,
+                requests,
+                workers.in_flight,
+                gradual=workers.scheduler != "inline",
             )
             name, gpu = _group_name("policies", policy), Resources(gpu=policy_gpu)
             self.groups.append(WorkerGroup(name, config, workers.policies, gpu, self.restart))
