@@ -125,7 +125,7 @@ class ControlServer:
                 return ResultReply(True, self._run.scale(request.group, request.count, request.relative))
             if isinstance(request, ChangeRequest):
                 text = self._run.change_option(request.name, request.value)
-                self._run.add_message(text)
+                self._run.add_message(text, "change")
                 return ResultReply(True, text)
             if isinstance(request, FaultRequest):
                 return ResultReply(True, self._run.inject_fault(request.worker, request.fault, request.seconds))
