@@ -78,7 +78,7 @@ def dashboard_at(root: Path, port: int = 0) -> Iterator[HttpClient]:
 
     listener = listening("127.0.0.1", port)
     port = listener.getsockname()[1]
-    access = Access(TOKEN, port, host_names("127.0.0.1", port))
+    access = Access(TOKEN, host_names("127.0.0.1"))
     ticks = iter(range(0, 10**9, 10))
     dashboard = Dashboard(Catalog(root, clock=lambda: float(next(ticks))), access)
     server = uvicorn.Server(
