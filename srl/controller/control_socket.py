@@ -208,7 +208,9 @@ def pick(wanted: str, runs: Mapping[str, Path], root: Path | None = None) -> tup
         near = (Path(wanted).expanduser().resolve(), *([] if root is None else [root.expanduser().resolve() / wanted]))
         found = [path for path in named if Path(path).resolve() in near] or named
         if len(found) > 1:
-            raise ValueError(f"several runs in progress are called {wanted!r}; give the path of one: {', '.join(named)}")
+            raise ValueError(
+                f"several runs in progress are called {wanted!r}; give the path of one: {', '.join(named)}"
+            )
     names = [Path(path).name for path in found]
     if len(names) > 1:
         raise ValueError(f"{wanted!r} is the beginning of several runs in progress: {', '.join(sorted(names))}")

@@ -36,7 +36,9 @@ def test_the_cookie_of_another_dashboard_is_not_used() -> None:
     assert "valid token" in refused(cookies={other.cookie: TOKEN})
 
 
-@pytest.mark.parametrize("host", ["localhost:6070", "localhost:7000", "localhost", "LOCALHOST", "127.0.0.1:80", "[::1]:1"])
+@pytest.mark.parametrize(
+    "host", ["localhost:6070", "localhost:7000", "localhost", "LOCALHOST", "127.0.0.1:80", "[::1]:1"]
+)
 def test_the_port_may_be_that_of_a_tunnel_or_a_proxy(host: str) -> None:
     assert refused(host=host) == ""
     assert refused("POST", host=host, x_srl="1", origin=f"http://{host}") == ""
