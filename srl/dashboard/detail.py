@@ -15,6 +15,7 @@ import msgspec
 
 from srl.api.status import ReplayStatus, RunStatus, StreamStatus, WorkerStatus
 from srl.base.config import to_data
+from srl.base.files import open_regular, read_regular
 from srl.experiments.options.algorithms import ALGORITHMS, algorithm_class
 from srl.experiments.options.keywords import ALGO
 from srl.experiments.options.train_options import TrainOptions
@@ -189,7 +190,7 @@ def log_tail(run: RunDirectory, name: str) -> str:
     """Return the end of a worker's log. Raises LookupError for a name that is not one of `logs_of`."""
     if name not in logs_of(run):
         raise LookupError(f"there is no log {name!r}")
-    with (run.logs / f"{name}.log").open("rb") as file:
+    with open_regular(run.logs / f"{name}.log") as file:
         end = file.seek(0, 2)
         file.seek(max(0, end - LOG_BYTES))
         text = file.read(LOG_BYTES).decode(errors="replace")
@@ -212,10 +213,7 @@ def files_stamp(run: RunDirectory) -> str:
 def league_of(run: RunDirectory) -> dict[str, Any] | None:
     """Return the players, mean points and ratings of the last `srl league` of a run, if there was one."""
     try:
-        content = run.league.read_bytes()
-        if len(content) > MAX_LEAGUE_BYTES:
-            return None
-        league = json.loads(content)
+        league = json.loads(read_regular(run.league, MAX_LEAGUE_BYTES))
         if not isinstance(league, dict):
             return None
         names, points, ratings = list(map(str, league["players"])), league["points"], league.get("ratings", {})

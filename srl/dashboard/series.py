@@ -118,8 +118,8 @@ class SeriesCache:
             rows = rows[kinds == EVENT] if len(rows) else rows
             begin = max(0, len(rows) - MAX_EVENTS)
             rows = rows[begin:]
-            columns = [numbers(system.at(name, rows)) for name in ("step", "elapsed")]
-            texts = [system.at(name, rows, "").tolist() for name in ("event", "text")]
+            columns = [numbers(_numeric(system.at(name, rows))) for name in ("step", "elapsed")]
+            texts = [[str(text) for text in system.at(name, rows, "").tolist()] for name in ("event", "text")]
             found = zip(*columns, *texts, strict=True)
             return begin, [
                 {"step": step, "elapsed": elapsed, "event": event, "text": text[:MAX_TEXT]}
@@ -189,6 +189,11 @@ class SeriesCache:
         each = [float(np.mean([curve.final() for curve in same])) for same in self._by_seed(group, name)]
         mean = mean_of(each)
         return mean.value if each else None, mean.interval if len(each) > 1 else None
+
+
+def _numeric(values: Array) -> Array:
+    """Return the values of a column that may contain texts in a damaged file."""
+    return values if values.dtype != object else np.full(len(values), np.nan)
 
 
 def points(x: Array, y: Array) -> dict[str, list[float | None]]:

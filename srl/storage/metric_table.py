@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from srl.base.files import open_regular
 from srl.base.tree import Array
 from srl.storage.metric_rows import UPDATE, number_of
 
@@ -74,7 +75,7 @@ class MetricTable:
 
     def read(self) -> bool:
         """Read what was written since the last call. Return whether there was anything. Raises FileNotFoundError."""
-        with self.path.open("rb") as file:
+        with open_regular(self.path) as file:
             end, inode = file.seek(0, os.SEEK_END), os.fstat(file.fileno()).st_ino
             if inode != self._inode or end < self._offset:  # another file
                 self._clear()

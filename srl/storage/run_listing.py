@@ -10,12 +10,14 @@ from typing import Any
 
 import msgspec
 
+from srl.base.files import open_regular, read_regular
 from srl.storage.curves import WINDOW, window_means
 from srl.storage.run_directory import RunDirectory, all_runs, as_text
 from srl.storage.run_ownership import is_owned
 
 CLUSTER = "cluster"  # folder of a run submitted to Slurm, with its `job` and, once it has ended, `outcome.json`
 RETURN, EVALUATED = "return", "eval/return"
+MAX_STATUS_BYTES = 16 << 20
 TAIL_BYTES = 1 << 16  # number of bytes read from the end of the metrics to find the last rows
 
 
@@ -71,7 +73,7 @@ def listed(run: RunDirectory) -> ListedRun:
 
 def _final_status(path: Path) -> _FinalStatus | None:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=_FinalStatus)
+        return msgspec.json.decode(read_regular(path, MAX_STATUS_BYTES), type=_FinalStatus)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
 
@@ -106,7 +108,7 @@ def _is_number(value: Any) -> bool:
 def _last_rows(path: Path) -> list[dict[str, Any]]:
     """Return the last complete rows of a file whose writer is active or was killed."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
             lines = file.read().splitlines()
     except OSError:
