@@ -87,6 +87,7 @@ class Notice(Message, frozen=True):
     """Worker: an event to show among the run's messages."""
 
     text: str
+    event: str = "message"  # kind of the event in system.jsonl
 
 
 class Failure(Message, frozen=True):

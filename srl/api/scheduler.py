@@ -43,6 +43,7 @@ class HostEvent:
 
     text: str
     fatal: bool = False  # the run cannot continue
+    lost: bool = False  # the host is gone, with its workers
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 RETRY_SECONDS = 1.0
 """Time between attempts to write a file after an error."""
@@ -54,14 +55,20 @@ def explain_os_error(error: OSError) -> str:
 
 def read_regular(path: Path, limit: int) -> bytes:
     """Return the content of a file. Raises OSError if it is a device or a pipe, or has more than `limit` bytes."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # opening a pipe would wait for its writer
-    with open(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
-        if status.st_size > limit:
-            raise OSError(errno.EFBIG, f"it has {status.st_size:,} bytes; the limit is {limit:,}", str(path))
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > limit:
+            raise OSError(errno.EFBIG, f"it has {size:,} bytes; the limit is {limit:,}", str(path))
         return file.read(limit)
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a file for reading. Raises OSError if it is a device or a pipe, without waiting for its writer."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    return open(descriptor, "rb")
 
 
 def write_synced(path: Path, content: bytes) -> None:

@@ -86,7 +86,7 @@ class Chaos(RunCommand):
             self.patience,
             self.calm,
         )
-        _, runtime = pick(self.name(), running(submitted(self.root)))
+        _, runtime = pick(self.name(), running(submitted(self.root)), self.root)
         report = chaos.Chaos(lambda message: ask(runtime, message), plan, print).run()
         print(chaos.describe(report))
         return 0 if report.ok else 1

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from srl.cli.parser import RunCommand, flag, positional
 from srl.storage import ROOT
-from srl.storage.run_directory import all_runs
+from srl.storage.run_directory import all_runs, as_text, scan
 
 if TYPE_CHECKING:
     from srl.api.status import RunStatus
@@ -48,6 +48,8 @@ class Ps:
         if self.all:
             active = {status.path: _listed(status) for status in rows}
             rows = [*(run for run in list_runs(self.root) if run.path not in active), *active.values()]
+            for path, reason in scan(self.root)[1].items():
+                print(f"{as_text(path)} is not shown: {reason}", file=sys.stderr)
         if self.json:
             for row in rows:
                 print(msgspec.json.encode(row).decode())
@@ -151,7 +153,7 @@ class Stop(RunCommand):
 
         runs = running(submitted(self.root))
         try:
-            name, runtime = pick(self.name(), runs)
+            name, runtime = pick(self.name(), runs, self.root)
         except ValueError:
             return self._signal() or self._cancel(runs, is_last)
         ask(runtime, StopRequest())
@@ -224,7 +226,7 @@ class LiveCommand(RunCommand):
         from srl.controller.control_socket import ask, pick, running
         from srl.experiments.session.slurm_queue import submitted
 
-        _, runtime = pick(self.name(), running(submitted(self.root)))
+        _, runtime = pick(self.name(), running(submitted(self.root)), self.root)
         for request in requests:
             answer: Any = ask(runtime, request)
             if answer is None or not answer.ok:

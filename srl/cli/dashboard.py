@@ -33,7 +33,7 @@ class Dashboard:
     insecure: bool = False
     """Listen without TLS at an address that other machines reach."""
     name: tuple[str, ...] = flag("HOST ...", ())
-    """Further names under which browsers reach this machine, such as that of a proxy."""
+    """Further host names under which browsers reach this server, such as that of a proxy; ports do not matter."""
     token_file: Path | None = flag("FILE", None)
     """File that keeps the token over restarts; created if it does not exist. Default: a new token each time."""
     open: bool = False
@@ -43,12 +43,12 @@ class Dashboard:
         from srl.dashboard.serve import serve
 
         def announce(line: str) -> None:
+            if line.startswith("http") and not self.root.expanduser().exists():
+                print(f"{self.root} does not exist yet; runs appear once there are some", file=sys.stderr)
             print(line, flush=True)
             if self.open and line.startswith("http"):
                 webbrowser.open(line)
 
-        if not self.root.expanduser().is_dir():
-            print(f"{self.root} does not exist yet; runs appear once there are some", file=sys.stderr)
         tls = self.tls_certificate, self.tls_key
         serve(self.root, self.bind, self.port, *tls, self.insecure, self.name, self.token_file, announce)
         return 0

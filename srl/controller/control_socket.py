@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
@@ -125,7 +125,7 @@ class ControlServer:
                 return ResultReply(True, self._run.scale(request.group, request.count, request.relative))
             if isinstance(request, ChangeRequest):
                 text = self._run.change_option(request.name, request.value)
-                self._run.add_message(text)
+                self._run.add_message(text, "change")
                 return ResultReply(True, text)
             if isinstance(request, FaultRequest):
                 return ResultReply(True, self._run.inject_fault(request.worker, request.fault, request.seconds))
@@ -147,25 +147,30 @@ def remote_listener(directory: Path, identity: Identity, host: str) -> Listener:
     return listener
 
 
+def addresses(elsewhere: Sequence[Path] = ()) -> list[Path]:
+    """Return the directories with the addresses of this user's runs on this host, and those `elsewhere`. These must be
+    trusted, because this process connects to the addresses in them."""
+    return [directory for directory in (*elsewhere, *own_directories()) if (directory / ADDRESS).exists()]
+
+
 def live(elsewhere: Sequence[Path] = ()) -> dict[str, tuple[Path, RunStatus]]:
-    """Return this user's live runs: name -> directory with the run's address, and its status. The directories
-    `elsewhere` have the addresses of controllers on other machines; they must be trusted, because this process
-    connects to these addresses. All are asked concurrently, so an unresponsive one does not delay the others."""
-    directories = [directory for directory in (*elsewhere, *own_directories()) if (directory / ADDRESS).exists()]
-    if not directories:
+    """Return this user's live runs: path of the run -> directory with the run's address, and its status. Runs in
+    different roots may have the same name. All are asked concurrently, so an unresponsive one does not delay the
+    others; see :func:`addresses` for `elsewhere`."""
+    if not (directories := addresses(elsewhere)):
         return {}
     with ThreadPoolExecutor(min(len(directories), MAX_CONCURRENT)) as pool:
         answers = list(pool.map(lambda directory: ask(directory, StatusRequest()), directories))
     return {
-        answer.status.run: (directory, answer.status)
+        answer.status.path: (directory, answer.status)
         for directory, answer in zip(directories, answers, strict=True)
         if isinstance(answer, StatusReply)
     }
 
 
 def running(elsewhere: Sequence[Path] = ()) -> dict[str, Path]:
-    """Return this user's live runs: name -> directory with the run's address."""
-    return {name: directory for name, (directory, _) in live(elsewhere).items()}
+    """Return this user's live runs: path of the run -> directory with the run's address."""
+    return {path: directory for path, (directory, _) in live(elsewhere).items()}
 
 
 def ask(runtime: Path, message: Message) -> Message | None:
@@ -194,11 +199,22 @@ def ask(runtime: Path, message: Message) -> Message | None:
     return None
 
 
-def pick(wanted: str, runs: dict[str, Path]) -> tuple[str, Path]:
-    """Return the name and directory of the live run with this name or unique prefix of a name."""
-    names = [name for name in runs if name == Path(wanted).name] or [n for n in runs if n.startswith(wanted)]
+def pick(wanted: str, runs: Mapping[str, Path], root: Path | None = None) -> tuple[str, Path]:
+    """Return the name and directory of the live run with this path, this name or unique prefix of a name. The keys of
+    `runs` are paths. Of several runs with the same name, choose the one below `root`."""
+    named = [path for path in runs if Path(path).name == Path(wanted).name]
+    found = named or [path for path in runs if Path(path).name.startswith(wanted)]
+    if len(named) > 1:
+        near = (Path(wanted).expanduser().resolve(), *([] if root is None else [root.expanduser().resolve() / wanted]))
+        found = [path for path in named if Path(path).resolve() in near] or named
+        if len(found) > 1:
+            raise ValueError(
+                f"several runs in progress are called {wanted!r}; give the path of one: {', '.join(named)}"
+            )
+    names = [Path(path).name for path in found]
     if len(names) > 1:
         raise ValueError(f"{wanted!r} is the beginning of several runs in progress: {', '.join(sorted(names))}")
     if not names:
-        raise ValueError(f"no run in progress is called {wanted!r}{nearest(wanted, runs)}")
-    return names[0], runs[names[0]]
+        known = [Path(path).name for path in runs]
+        raise ValueError(f"no run in progress is called {wanted!r}{nearest(wanted, known)}")
+    return names[0], runs[found[0]]

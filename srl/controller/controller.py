@@ -148,7 +148,7 @@ class Controller:
             self._plan(group, slot, "its host did not come back", True)
         self._names_changed = True
         self.state = "running"
-        self.add_message(f"takeover: {len(kept)} workers continue, {len(lost)} are restarted")
+        self.add_message(f"takeover: {len(kept)} workers continue, {len(lost)} are restarted", "takeover")
 
     def takeover_state(self) -> ControllerState | None:
         """Return the state that a successor needs, or None if no worker would outlive this controller."""
@@ -185,7 +185,7 @@ class Controller:
             self._server.poll()
         if self._check.due(now):
             for slot, what in stuck(self._all(), self._scheduler, self._groups, self._guard, self._clock):
-                self.add_message(f"{slot.worker_id.name} is {what}; replacing it")
+                self.add_message(f"{slot.worker_id.name} is {what}; replacing it", "worker")
                 self._scheduler.kill(slot.worker_id)
             self._check.done(self._clock.now())
         if self._report.due(now):
@@ -232,7 +232,7 @@ class Controller:
 
     def _handle(self, event: Event) -> None:
         if isinstance(event, HostEvent):
-            self.add_message(event.text)
+            self.add_message(event.text, "host lost" if event.lost else "host")
             if event.fatal:
                 self.stop("failed", event.text)
             return
@@ -323,10 +323,10 @@ class Controller:
             if group.restart.vital:
                 self.stop("failed", verdict.reason)
             else:
-                self.add_message(f"continuing without {group.name}: {briefly(verdict.reason)}")
+                self.add_message(f"continuing without {group.name}: {briefly(verdict.reason)}", "worker")
             return
         what = f"restarting it in {verdict.after:.0f} s" if verdict.quarantine else "restarting it"
-        self.add_message(f"{slot.worker_id.name} died: {briefly(reason)}; {what}")
+        self.add_message(f"{slot.worker_id.name} died: {briefly(reason)}; {what}", "worker")
         self._restarts += 1
         slot.restart_at = now + verdict.after
 
@@ -362,10 +362,10 @@ class Controller:
         now, texts = self._clock.now(), list(self._messages)
         return self.gauges.status(members, now, now - self._began, self.state, self._restarts, texts, self.reason)
 
-    def add_message(self, text: str) -> None:
-        """Add an event to the messages shown in the views."""
+    def add_message(self, text: str, event: str = "message") -> None:
+        """Add an event to the messages shown in the views, and to system.jsonl as an event of this kind."""
         self._messages.append(text)
-        self._on_report(Notice(text))
+        self._on_report(Notice(text, event))
 
     def scale(self, name: str, count: int, relative: bool = False) -> str:
         """Change the number of workers in a group and describe the change. Raises ValueError if it is impossible."""
@@ -377,7 +377,7 @@ class Controller:
         rescale(group, self._slots, self._scheduler, self._launch, self._clock.now())
         self._restarts_pending = True
         change = f"{name}: {before.count} -> {group.count}"
-        self.add_message(change)
+        self.add_message(change, "change")
         return change
 
     def change_option(self, name: str, value: OptionValue, strict: bool = False) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import ipaddress
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -17,21 +19,27 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 """Sent with every answer."""
+PLACE = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[^:/@\[\]\s]+)(:(?P<port>[0-9]{1,5}))?")
+DEFAULT_PORTS = {"http": "80", "https": "443"}
 
 
 @dataclass(frozen=True)
 class Access:
-    """Decides about requests. `names` are the values of the Host header under which the server is reached."""
+    """Decides about requests. The server is reached under `names`, and through a proxy under `proxies`.
+
+    Ports are not compared with the server's own: a tunnel (`ssh -L`) or a proxy has another one. A page of another site
+    can have its name resolved to this machine (DNS rebinding), but its Host header keeps that name.
+    """
 
     token: str
-    port: int
     names: frozenset[str]
     is_tls: bool = False
+    proxies: frozenset[str] = frozenset()
 
     @property
     def cookie(self) -> str:
         """The name of the cookie. Browsers send cookies to all ports of a host, so that two dashboards need two."""
-        return f"srl-dashboard-{self.port}"
+        return f"srl-dashboard-{hashlib.sha256(self.token.encode()).hexdigest()[:12]}"
 
     def set_cookie(self) -> str:
         secure = "; Secure" if self.is_tls else ""
@@ -44,10 +52,10 @@ class Access:
     def refusal(self, method: str, headers: Mapping[str, str], cookies: Mapping[str, str], token: str | None) -> str:
         """Return why a request is refused, or an empty text. A page of another site can name this server (DNS
         rebinding) and post to it, but cannot choose the headers Host and Origin, nor add one of its own."""
-        if headers.get("host", "").lower() not in self.names:
-            return "this server is not reached under that name"
-        origin = headers.get("origin")
-        if origin is not None and origin.lower() not in {f"{self._scheme}://{name}" for name in self.names}:
+        host = PLACE.fullmatch(headers.get("host", "").lower())
+        if host is None or host["name"] not in self.names | self.proxies:
+            return "this server is not reached under that name; add it with --name"
+        if (origin := headers.get("origin")) is not None and not self._is_own(origin.lower(), host):
             return "requests from other sites are refused"
         if headers.get("sec-fetch-site") not in (None, "same-origin", "none") and method != "GET":
             return "requests from other sites are refused"
@@ -59,17 +67,33 @@ class Access:
             return "a valid token is needed: open the address that `srl dashboard` printed"
         return ""
 
-    @property
-    def _scheme(self) -> str:
-        return "https" if self.is_tls else "http"
+    def _is_own(self, origin: str, host: re.Match[str]) -> bool:
+        """Return whether a page belongs to this server: it has the same name and port as the Host header, because
+        another port of this machine may be another program's. A proxy may send another Host header than it got."""
+        scheme, _, place = origin.partition("://")
+        found = PLACE.fullmatch(place)
+        if found is None or scheme not in (("https",) if self.is_tls else ("http", "https")):
+            return False
+        usual = DEFAULT_PORTS[scheme]
+        is_same = (found["name"], found["port"] or usual) == (host["name"], host["port"] or usual)
+        return is_same or (found["name"] in self.proxies and host["name"] not in self.proxies)
 
 
-def host_names(bind: str, port: int, more: tuple[str, ...] = ()) -> frozenset[str]:
-    """Return the values of the Host header for an address that the server listens at, and for other `more` names."""
+def host_names(bind: str, *more: str) -> frozenset[str]:
+    """Return the names of a server that listens at an address, and has `more` names."""
     names = {"localhost", "127.0.0.1", "[::1]", *more}
     if bind not in ("0.0.0.0", "::"):
         names.add(f"[{bind}]" if ":" in bind else bind)
-    return frozenset(f"{name.lower()}:{port}" for name in names)
+    return frozenset(name.lower() for name in names)
+
+
+def proxy_names(names: tuple[str, ...]) -> frozenset[str]:
+    """Return the names of proxies, without ports. Raises ValueError for what is not the name of a host."""
+    found = {name: PLACE.fullmatch(name.lower()) for name in names}
+    for name, match in found.items():
+        if match is None:
+            raise ValueError(f"--name must be the name of a host, such as runs.example.org; found {name!r}")
+    return frozenset(match["name"] for match in found.values() if match is not None)
 
 
 def is_loopback(bind: str) -> bool:

@@ -12,16 +12,19 @@ from typing import Any
 import msgspec
 
 from srl.api.status import RunStatus
-from srl.controller.control_socket import live
+from srl.controller.control_socket import addresses
+from srl.dashboard.answers import Answers
 from srl.experiments.session.slurm_queue import queued, submitted
 from srl.schedulers.engines.slurm_commands import SlurmError
 from srl.storage.curves import flat_options
-from srl.storage.run_directory import RunDirectory, all_runs
+from srl.storage.run_directory import RunDirectory, as_text, scan
 from srl.storage.run_listing import listed
 
-REFRESH_SECONDS = 1.0
+REFRESH_SECONDS = 0.5
 QUEUE_SECONDS = 15.0
 """Time between questions to Slurm."""
+SUBMITTED_SECONDS = 5.0
+"""Time between searches for runs that were submitted to Slurm."""
 CURVE_POINTS = 40
 DAMAGED = "damaged"
 
@@ -29,7 +32,7 @@ DAMAGED = "damaged"
 class Summary(msgspec.Struct, frozen=True):
     """One row of the table of runs."""
 
-    key: str  # path below the root, or `live/NAME` for a run elsewhere
+    key: str  # path below the root, or absolute path of a run elsewhere
     name: str
     group: str  # sweep or population that the run belongs to, or an empty text
     state: str
@@ -55,29 +58,37 @@ class Entry:
     directory: RunDirectory
     summary: Summary
     runtime: Path | None = None  # directory with the address of its controller, while it is live
-    status: RunStatus | None = None  # answer of its controller
+    status: RunStatus | None = None  # last answer of its controller
+    note: str = ""  # what is wrong with the run, although its files can be read
+    revision: int = 0  # of the catalog, when the summary changed
     stamp: tuple[Any, ...] = field(default=())  # of the files that the summary was made of
 
 
 class Catalog:
-    """All runs by key. Methods may be called from several threads; files and controllers are asked at most once per
+    """All runs by key. Methods may be called from several threads; files and controllers are asked at most twice per
     second, whatever the number of browsers."""
 
-    def __init__(self, root: Path, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, root: Path, clock: Callable[[], float] = time.monotonic, answers: Answers | None = None) -> None:
         self.root = root.expanduser().resolve()
+        self.revision = time.time_ns() // 1_000_000  # higher than that of any earlier server
+        self.removed = self.revision  # revision at which a run was last removed
         self._clock = clock
+        self._answers = answers or Answers()
         self._lock = threading.Lock()
         self._entries: dict[str, Entry] = {}
-        self._refreshed = self._asked_queue = float("-inf")
+        self._refreshed = self._asked_queue = self._searched = float("-inf")
         self._waiting: list[RunStatus] = []
+        self._submitted: list[Path] = []
 
     def entries(self) -> dict[str, Entry]:
-        """Return all runs, as they were at most a second ago."""
+        """Return all runs, as they were at most REFRESH_SECONDS ago."""
+        return self.snapshot()[2]
+
+    def snapshot(self) -> tuple[int, int, dict[str, Entry]]:
+        """Return the revision of the runs, the revision at which one was last removed, and the runs."""
         with self._lock:
-            if self._clock() - self._refreshed >= REFRESH_SECONDS:
-                self._refresh()
-                self._refreshed = self._clock()
-            return dict(self._entries)
+            self._refresh_if_due()
+            return self.revision, self.removed, dict(self._entries)
 
     def find(self, key: str) -> Entry:
         """Return a run. Raises LookupError for an unknown key; no path is made of it."""
@@ -89,23 +100,55 @@ class Catalog:
     def summaries(self) -> list[Summary]:
         return [entry.summary for entry in self.entries().values()]
 
+    def _refresh_if_due(self) -> None:
+        if self._clock() - self._refreshed >= REFRESH_SECONDS:
+            self._refresh()
+            self._refreshed = self._clock()
+
     def _refresh(self) -> None:
-        answers = live(submitted(self.root))
-        by_path = {Path(status.path).resolve(): (runtime, status) for runtime, status in answers.values()}
-        active = {name: runtime for name, (runtime, _) in answers.items()}
-        waiting = {Path(status.path).resolve(): status for status in self._queue(active)}
-        directories = {run.path: run for run in all_runs(self.root)}
-        directories |= {path: RunDirectory(path) for path in by_path if path not in directories}
+        answers = {Path(one.status.path).resolve(): one for one in self._answers.newest(self._addresses())}
+        waiting = {Path(status.path).resolve(): status for status in self._queue(set(map(str, answers)))}
+        runs, unreadable = scan(self.root)
+        paths = dict.fromkeys([*(run.path for run in runs), *answers, *self._elsewhere()])
+        self.revision += 1
         found: dict[str, Entry] = {}
-        for path, directory in directories.items():
-            key = self._key(path)
-            entry = self._entries.get(key) or Entry(directory, Summary(key, path.name, self._group(path), ""))
-            entry.runtime, entry.status = by_path.get(path, (None, None))
+        for path in paths:
+            entry = self._entry(path)
+            answer = answers.get(path)
+            entry.runtime, entry.status = (answer.runtime, answer.status) if answer is not None else (None, None)
+            entry.note = f"it has not answered for {answer.age:.0f} s" if answer is not None and answer.is_late else ""
+            before = entry.summary
             _update(entry, waiting.get(path))
-            found[key] = entry
+            entry.revision = entry.revision if entry.summary == before else self.revision
+            found[entry.summary.key] = entry
+        for path, reason in unreadable.items():
+            entry = self._entry(path)
+            summary = msgspec.structs.replace(_empty(entry), state=DAMAGED, error=reason)
+            entry.revision = entry.revision if entry.summary == summary else self.revision
+            entry.runtime, entry.status, entry.summary = None, None, summary
+            found[summary.key] = entry
+        if any(key not in found for key in self._entries):
+            self.removed = self.revision
         self._entries = found
 
-    def _queue(self, active: dict[str, Path]) -> Iterable[RunStatus]:
+    def _entry(self, path: Path) -> Entry:
+        is_below = path.is_relative_to(self.root)
+        key = as_text(path.relative_to(self.root) if is_below else path)
+        group = as_text(path.parent.relative_to(self.root)).removeprefix(".") if is_below else ""
+        return self._entries.get(key) or Entry(RunDirectory(path), Summary(key, as_text(path.name), group, ""))
+
+    def _addresses(self) -> list[Path]:
+        if self._clock() - self._searched >= SUBMITTED_SECONDS:
+            self._searched = self._clock()
+            self._submitted = submitted(self.root)
+        return addresses(self._submitted)
+
+    def _elsewhere(self) -> list[Path]:
+        """Return the runs outside of the root that have ended since the server started."""
+        known = [entry.directory for entry in self._entries.values() if entry.summary.key.startswith("/")]
+        return [run.path for run in known if run.config.is_file()]
+
+    def _queue(self, active: set[str]) -> Iterable[RunStatus]:
         """Return the runs that wait in Slurm's queue."""
         if self._clock() - self._asked_queue >= QUEUE_SECONDS:
             self._asked_queue = self._clock()
@@ -114,12 +157,6 @@ class Catalog:
             except SlurmError:
                 self._waiting = []
         return self._waiting
-
-    def _key(self, path: Path) -> str:
-        return str(path.relative_to(self.root)) if path.is_relative_to(self.root) else f"live/{path.name}"
-
-    def _group(self, path: Path) -> str:
-        return str(path.parent.relative_to(self.root)).removeprefix(".") if path.is_relative_to(self.root) else ""
 
 
 def _update(entry: Entry, waiting: RunStatus | None) -> None:
@@ -150,7 +187,7 @@ def _update(entry: Entry, waiting: RunStatus | None) -> None:
                 returns=so_far.returns,
                 when=so_far.when,
             )
-    except (OSError, ValueError, TypeError, LookupError) as error:
+    except (OSError, ValueError, TypeError, LookupError, RecursionError) as error:
         entry.summary = msgspec.structs.replace(_empty(entry), state=DAMAGED, error=str(error))
     entry.stamp = stamp
 
@@ -181,6 +218,7 @@ def _summary_of(entry: Entry, status: RunStatus, is_live: bool) -> Summary:
         when=round(time.time()) if is_live else _changed(entry.directory.status),
         hosts=sorted({worker.host for worker in status.workers if worker.host}),
         live=is_live,
+        error=entry.note,
     )
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,8 +13,9 @@ from typing import Any
 
 import msgspec
 
-from srl.api.status import RunStatus, WorkerStatus
+from srl.api.status import ReplayStatus, RunStatus, StreamStatus, WorkerStatus
 from srl.base.config import to_data
+from srl.base.files import open_regular, read_regular
 from srl.experiments.options.algorithms import ALGORITHMS, algorithm_class
 from srl.experiments.options.keywords import ALGO
 from srl.experiments.options.train_options import TrainOptions
@@ -20,10 +23,13 @@ from srl.experiments.recipes.apply import settings_for
 from srl.experiments.recipes.single_agent import RECIPES
 from srl.storage import checkpoints
 from srl.storage.curves import flat_options
-from srl.storage.run_directory import RunDirectory
+from srl.storage.run_directory import RunDirectory, slug
 
-MAX_MESSAGE_WORKERS = 40
-"""Workers in an event; a run with more is shown by groups, and its workers page by page."""
+MAX_POLICIES = 40
+"""Policies in an event, and the streams of so many."""
+MAX_CHECKPOINTS = 200
+MAX_LOGS = 1000
+"""Checkpoints and logs that are listed; the log of any worker can be asked for."""
 PAGE = 50
 LOG_BYTES = 200_000
 VIDEO = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\.(mp4|gif)")
@@ -55,20 +61,58 @@ def groups_of(workers: Sequence[WorkerStatus]) -> list[dict[str, Any]]:
 
 
 def shown_status(status: RunStatus) -> dict[str, Any]:
-    """Return a status as data of bounded size, without its workers: see `groups_of` and `workers_page`."""
+    """Return a status as data of bounded size: without its workers (see `groups_of` and `workers_page`), and with one
+    stream and one replay memory for each edge of the graph."""
     few = msgspec.structs.replace(
         status,
         workers=[],
         return_curve=[],
-        streams=status.streams[:MAX_MESSAGE_WORKERS],
-        replay=status.replay[:MAX_MESSAGE_WORKERS],
+        streams=[],
+        replay=[],
+        messages=[],
         policies={
             name: msgspec.structs.replace(policy, return_curve=[])
-            for name, policy in list(status.policies.items())[:MAX_MESSAGE_WORKERS]
+            for name, policy in list(status.policies.items())[:MAX_POLICIES]
         },
     )
     data: dict[str, Any] = msgspec.to_builtins(few)
-    return data
+    return {**data, "streams": _flows(status.streams), "replay": _memories(status.replay)}
+
+
+def _flows(streams: Sequence[StreamStatus]) -> list[dict[str, Any]]:
+    """Return the sum over the consumers of each stream: `samples/0` and `samples/1` are `samples`."""
+    found: dict[tuple[str, str], list[StreamStatus]] = {}
+    for stream in streams:
+        found.setdefault((stream.name.rpartition("/")[0], stream.kind), []).append(stream)
+    return [
+        {
+            "name": name,
+            "kind": kind,
+            "filled": max(one.filled for one in same),
+            "posted": sum(one.posted for one in same),
+            "consumed": sum(one.consumed for one in same),
+            "dropped": sum(one.dropped for one in same),
+            "batch_mean": sum(one.batch_mean for one in same) / len(same),
+        }
+        for (name, kind), same in list(found.items())[:MAX_POLICIES]
+    ]
+
+
+def _memories(memories: Sequence[ReplayStatus]) -> list[dict[str, Any]]:
+    """Return the sum over the replay memories of each policy."""
+    found: dict[str, list[ReplayStatus]] = {}
+    for memory in memories:
+        found.setdefault(memory.name.rpartition("/")[0], []).append(memory)
+    return [
+        {
+            "name": name,
+            "size": sum(one.size for one in same),
+            "capacity": sum(one.capacity for one in same),
+            "wanted": same[0].wanted,
+            "reached": next((one.reached for one in same if one.reached is not None), None),
+        }
+        for name, same in list(found.items())[:MAX_POLICIES]
+    ]
 
 
 def workers_page(workers: Sequence[WorkerStatus], group: str, offset: int) -> dict[str, Any]:
@@ -76,7 +120,8 @@ def workers_page(workers: Sequence[WorkerStatus], group: str, offset: int) -> di
     members = [worker for worker in workers if worker.group == group]
     offset = max(0, min(offset, len(members) - 1))
     page = members[offset : offset + PAGE]
-    return {"total": len(members), "offset": offset, "size": PAGE, "workers": msgspec.to_builtins(page)}
+    rows = [{**msgspec.to_builtins(worker), "log": slug(worker.name)} for worker in page]
+    return {"total": len(members), "offset": offset, "size": PAGE, "workers": rows}
 
 
 def options_of(run: RunDirectory) -> list[dict[str, Any]]:
@@ -115,7 +160,7 @@ def checkpoints_of(run: RunDirectory) -> list[dict[str, Any]]:
     known = checkpoints.checkpoints(run.checkpoints)
     best = checkpoints.best_of(known)
     found = []
-    for path in reversed(known):
+    for path in list(reversed(known))[:MAX_CHECKPOINTS]:
         with contextlib.suppress(OSError):  # removed meanwhile
             size = sum(file.stat().st_size for file in path.iterdir())
             step, when = checkpoints.step_of(path), path.stat().st_mtime
@@ -125,16 +170,18 @@ def checkpoints_of(run: RunDirectory) -> list[dict[str, Any]]:
 
 def videos_of(run: RunDirectory) -> list[str]:
     """Return the names of the videos of a run, as :func:`srl.record` writes them."""
-    return sorted(path.name for path in _entries(run.path) if VIDEO.fullmatch(path.name) and not path.is_symlink())
+    return sorted(entry.name for entry in _files(run.path) if VIDEO.fullmatch(entry.name))
 
 
 def logs_of(run: RunDirectory) -> list[str]:
-    return sorted(path.stem for path in _entries(run.logs) if path.suffix == ".log" and not path.is_symlink())
+    return sorted(entry.name.removesuffix(".log") for entry in _files(run.logs) if entry.name.endswith(".log"))
 
 
-def _entries(path: Path) -> list[Path]:
+def _files(path: Path) -> list[os.DirEntry[str]]:
+    """Return the regular files in a directory, without links."""
     try:
-        return [entry for entry in path.iterdir() if entry.is_file()]
+        with os.scandir(path) as entries:
+            return [entry for entry in entries if entry.is_file(follow_symlinks=False)]
     except OSError:
         return []
 
@@ -143,7 +190,7 @@ def log_tail(run: RunDirectory, name: str) -> str:
     """Return the end of a worker's log. Raises LookupError for a name that is not one of `logs_of`."""
     if name not in logs_of(run):
         raise LookupError(f"there is no log {name!r}")
-    with (run.logs / f"{name}.log").open("rb") as file:
+    with open_regular(run.logs / f"{name}.log") as file:
         end = file.seek(0, 2)
         file.seek(max(0, end - LOG_BYTES))
         text = file.read(LOG_BYTES).decode(errors="replace")
@@ -152,13 +199,21 @@ def log_tail(run: RunDirectory, name: str) -> str:
     return f"... ({end - LOG_BYTES:,} earlier bytes are not shown)\n{text.partition(chr(10))[2]}"
 
 
+def files_stamp(run: RunDirectory) -> str:
+    """Return a text that changes when a checkpoint, video, log or league is added or removed."""
+    stamps: list[object] = [videos_of(run)]
+    for path in (run.checkpoints, run.logs, run.league):
+        try:
+            stamps.append(path.stat().st_mtime_ns)
+        except OSError:
+            stamps.append(0)
+    return hashlib.sha1(repr(stamps).encode(), usedforsecurity=False).hexdigest()
+
+
 def league_of(run: RunDirectory) -> dict[str, Any] | None:
     """Return the players, mean points and ratings of the last `srl league` of a run, if there was one."""
     try:
-        content = run.league.read_bytes()
-        if len(content) > MAX_LEAGUE_BYTES:
-            return None
-        league = json.loads(content)
+        league = json.loads(read_regular(run.league, MAX_LEAGUE_BYTES))
         if not isinstance(league, dict):
             return None
         names, points, ratings = list(map(str, league["players"])), league["points"], league.get("ratings", {})

@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,52 +26,83 @@ from srl.storage.curves import (
     repeated_seeds,
     shown_value,
 )
+from srl.storage.metric_rows import EVENT
 from srl.storage.metric_table import MetricTable
 from srl.storage.run_directory import RunDirectory
 
 MAX_POINTS = 800
 """Positions of a curve that are sent: at each, the lowest and the highest value."""
-MAX_ROWS = 200_000
-"""Rows of each kind of file that are kept in memory, of the runs that were read last."""
+MAX_BYTES = 32 << 20
+"""Memory for the rows of the runs that were read last; the newest table stays, whatever its size."""
+MAX_EVENTS = 500
+"""Events of a run that are shown: the last ones."""
+MAX_TEXT = 2000
 KINDS = ("busy/", "streams/")
+
+
+@dataclass
+class _Cached:
+    table: MetricTable
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    problem: str = ""  # why the file cannot be read
 
 
 class TableCache:
     """Tables of files that were read last. Each is read once, then only what was added."""
 
-    def __init__(self, max_rows: int) -> None:
-        self._max_rows = max_rows
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
         self._lock = threading.Lock()
-        self._tables: OrderedDict[Path, tuple[MetricTable, threading.Lock]] = OrderedDict()
+        self._tables: OrderedDict[Path, _Cached] = OrderedDict()
 
     @contextlib.contextmanager
     def table(self, path: Path) -> Iterator[MetricTable]:
-        """Yield the newest rows of a file; none if it does not exist."""
+        """Yield the newest rows of a file; none if it does not exist or cannot be read."""
+        found = self._cached(path)
+        with found.lock:
+            found.problem = ""
+            try:
+                found.table.read()
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                found.problem = f"{path.name} cannot be read: {error.strerror or error}"
+            yield found.table
         with self._lock:
-            if path not in self._tables:
-                self._tables[path] = MetricTable(path), threading.Lock()
-            self._tables.move_to_end(path)
-            found, lock = self._tables[path]
-        with lock:
-            with contextlib.suppress(OSError):
-                found.read()
-            yield found
-        with self._lock:
-            while len(self._tables) > 1 and sum(len(table) for table, _ in self._tables.values()) > self._max_rows:
+            while len(self._tables) > 1 and self.num_bytes > self._max_bytes:
                 self._tables.popitem(last=False)
+
+    def problem(self, path: Path) -> str:
+        """Return why a file could not be read the last time; empty if it could."""
+        with self._lock:
+            return self._tables[path].problem if path in self._tables else ""
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(cached.table.num_bytes for cached in list(self._tables.values()))
+
+    def _cached(self, path: Path) -> _Cached:
+        with self._lock:
+            found = self._tables.setdefault(path, _Cached(MetricTable(path)))
+            self._tables.move_to_end(path)
+            return found
 
 
 class SeriesCache:
     """The metrics of the runs that were shown last."""
 
-    def __init__(self) -> None:
-        self._metrics, self._system = TableCache(MAX_ROWS), TableCache(MAX_ROWS)
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self._tables = TableCache(max_bytes)
 
     @contextlib.contextmanager
     def tables(self, run: RunDirectory) -> Iterator[tuple[MetricTable, MetricTable]]:
         """Yield the newest rows of metrics.jsonl and system.jsonl."""
-        with self._metrics.table(run.metrics) as metrics, self._system.table(run.system) as system:
+        with self._tables.table(run.metrics) as metrics, self._tables.table(run.system) as system:
             yield metrics, system
+
+    def problems(self, run: RunDirectory) -> list[str]:
+        """Return what could not be read of a run the last time."""
+        return [problem for path in (run.metrics, run.system) if (problem := self._tables.problem(path))]
 
     def names(self, run: RunDirectory) -> list[str]:
         """Return the names of all metrics, those of the run's updates first."""
@@ -79,11 +110,21 @@ class SeriesCache:
             found = [name for table in (metrics, system) for name in table.names if is_metric(table, name)]
         return sorted(dict.fromkeys(found), key=lambda name: (name.startswith(KINDS), "/" in name))
 
-    def events(self, run: RunDirectory) -> list[dict[str, Any]]:
-        """Return what happened, oldest first: `step`, `elapsed`, `event` and `text`."""
-        with self._system.table(run.system) as system:
-            rows = system.texts(kind="event")
-            return [{name: row.get(name) for name in ("step", "elapsed", "time", "event", "text")} for row in rows]
+    def events(self, run: RunDirectory) -> tuple[int, list[dict[str, Any]]]:
+        """Return the last events, oldest first, and the number of earlier ones. Each has `step`, `elapsed`, `event` and
+        `text`."""
+        with self._tables.table(run.system) as system:
+            rows, kinds = system.column("kind")
+            rows = rows[kinds == EVENT] if len(rows) else rows
+            begin = max(0, len(rows) - MAX_EVENTS)
+            rows = rows[begin:]
+            columns = [numbers(_numeric(system.at(name, rows))) for name in ("step", "elapsed")]
+            texts = [[str(text) for text in system.at(name, rows, "").tolist()] for name in ("event", "text")]
+            found = zip(*columns, *texts, strict=True)
+            return begin, [
+                {"step": step, "elapsed": elapsed, "event": event, "text": text[:MAX_TEXT]}
+                for step, elapsed, event, text in found
+            ]
 
     def series(self, run: RunDirectory, names: Sequence[str], axis: str) -> dict[str, dict[str, list[float | None]]]:
         """Return the curves of these metrics; a metric without values has none."""
@@ -150,18 +191,21 @@ class SeriesCache:
         return mean.value if each else None, mean.interval if len(each) > 1 else None
 
 
+def _numeric(values: Array) -> Array:
+    """Return the values of a column that may contain texts in a damaged file."""
+    return values if values.dtype != object else np.full(len(values), np.nan)
+
+
 def points(x: Array, y: Array) -> dict[str, list[float | None]]:
     """Return at most 2 * MAX_POINTS positions and values: the lowest and highest of each stretch, in their order."""
     if len(x) > 2 * MAX_POINTS:
-        edges = np.linspace(0, len(x), MAX_POINTS + 1).astype(np.int64)
-        kept = []
-        for begin, end in pairwise(edges.tolist()):
-            part = y[begin:end]
-            if np.isnan(part).all():
-                kept.append(begin)
-                continue
-            kept += sorted({begin + int(np.nanargmin(part)), begin + int(np.nanargmax(part))})
-        index = np.unique(np.array([0, *kept, len(x) - 1]))
+        length = -(-len(x) // MAX_POINTS)
+        stretches = np.full((-(-len(x) // length), length), np.nan)
+        stretches.flat[: len(y)] = y
+        begins = length * np.arange(len(stretches))
+        lowest = begins + np.where(np.isnan(stretches), np.inf, stretches).argmin(axis=1)
+        highest = begins + np.where(np.isnan(stretches), -np.inf, stretches).argmax(axis=1)
+        index = np.unique(np.concatenate([lowest, highest, [0, len(x) - 1]]))
         x, y = x[index], y[index]
     return {"x": numbers(x), "y": numbers(y)}
 

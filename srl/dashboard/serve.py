@@ -8,10 +8,11 @@ import importlib.util
 import os
 import secrets
 import socket
+import ssl
 from collections.abc import Callable
 from pathlib import Path
 
-from srl.dashboard.access import Access, host_names, is_loopback
+from srl.dashboard.access import Access, host_names, is_loopback, proxy_names
 
 PORT = 6070
 MAX_TRIED = 50
@@ -27,6 +28,34 @@ def check_address(bind: str, is_tls: bool, insecure: bool) -> None:
             "--tls-certificate and --tls-key, add --insecure in a network that you trust, or leave the address out and "
             "use `ssh -L 6070:localhost:6070 HOST`"
         )
+
+
+def check_port(port: int) -> None:
+    if not 0 <= port <= 65535:
+        raise ValueError(f"--port must be from 0 (any free one) to 65535, found {port}")
+
+
+def check_certificate(certificate: Path | None, key: Path | None) -> None:
+    """Raise ValueError if the server could not use these files."""
+    if certificate is None:
+        if key is not None:
+            raise ValueError("--tls-key needs --tls-certificate")
+        return
+    for option, path in (("--tls-certificate", certificate), ("--tls-key", key)):
+        try:
+            _ = path.read_bytes() if path is not None else b""
+        except OSError as error:
+            raise ValueError(f"{option} {path} cannot be read: {error.strerror}") from error
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
+    except (ssl.SSLError, ValueError) as error:
+        where = f"in {certificate}" if key is None else f"{certificate} and {key}"
+        raise ValueError(f"expected a certificate and its private key (PEM, no password) {where}: {error}") from error
+
+
+def check_root(root: Path) -> None:
+    if root.expanduser().exists() and not root.expanduser().is_dir():
+        raise ValueError(f"{root} is a file; expected a directory of runs")
 
 
 def listening(bind: str, port: int) -> socket.socket:
@@ -75,11 +104,15 @@ def serve(
     announce: Callable[[str], None] = print,
 ) -> None:
     """Serve the dashboard until the process is interrupted. `announce` is called with its address, which contains the
-    token. `names` are further names under which browsers reach this machine."""
+    token. `names` are further names under which browsers reach this machine, such as those of a proxy."""
     missing = [name for name in ("starlette", "uvicorn", "prometheus_client") if importlib.util.find_spec(name) is None]
     if missing:
         raise ImportError(f'the dashboard needs {" and ".join(missing)}; pip install "srl-rl[dashboard]"')
+    check_root(root)
+    check_port(port)
     check_address(bind, certificate is not None, insecure)
+    check_certificate(certificate, key)
+    proxies = proxy_names(names)
     import uvicorn
 
     from srl.dashboard.catalog import Catalog
@@ -89,7 +122,7 @@ def serve(
     taken: int = listener.getsockname()[1]
     token = secrets.token_urlsafe(24) if token_file is None else kept_token(token_file)
     scheme = "https" if certificate is not None else "http"
-    access = Access(token, taken, host_names(bind, taken, (*names, socket.gethostname())), certificate is not None)
+    access = Access(token, host_names(bind, socket.gethostname()), certificate is not None, proxies)
     dashboard = Dashboard(Catalog(root), access)
     if port and taken != port:
         announce(f"port {port} is in use; using {taken}")

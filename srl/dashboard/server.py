@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+import anyio
+import anyio.to_thread
 import msgspec
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -23,13 +26,17 @@ from srl.controller.prometheus import exposition
 from srl.dashboard import detail
 from srl.dashboard.access import HEADERS, Access
 from srl.dashboard.actions import Action, ActionError, carry_out
-from srl.dashboard.catalog import Catalog, Entry, Summary
+from srl.dashboard.catalog import Catalog, Entry
+from srl.dashboard.feeds import RunFeed, TableFeed, encoded, event, page_stamp, state_of
 from srl.dashboard.series import SeriesCache
 
 ASSETS = Path(__file__).parent / "assets"
 EVENT_SECONDS = 1.0
 BEAT_EVENTS = 3
 """Seconds without a change after which the server sends a sign of life."""
+SERIES_SECONDS = 1.5
+"""Time after which a page asks again for the curves of a run that is live."""
+MAX_THREADS = 6
 MAX_NAMES = 24
 MAX_COMPARED = 200
 MAX_BODY = 10_000
@@ -82,6 +89,7 @@ class Dashboard:
         self.catalog = catalog
         self._series = SeriesCache()
         self._open_streams = 0
+        self._limiter: anyio.CapacityLimiter | None = None
         answers: Mapping[str, Callable[[Request], Any]] = {
             "runs": self.runs,
             "run": self.run,
@@ -106,17 +114,19 @@ class Dashboard:
 
     async def _answer(self, find: Callable[[Request], Any], request: Request) -> Response:
         try:
-            return _json(await run_in_threadpool(find, request))
+            return _json(await self._in_thread(partial(find, request)))
         except (LookupError, RefusedError) as error:
             return _json({"error": str(error.args[0])}, 404 if isinstance(error, LookupError) else 400)
-        except (OSError, ValueError, TypeError) as error:  # files that are half-written, damaged or not readable
+        except (OSError, ValueError, TypeError, RecursionError) as error:  # files that are damaged or not readable
             return _json({"error": f"this cannot be read: {error}"}, 422)
 
     def _entry(self, request: Request) -> Entry:
         return self.catalog.find(request.query_params.get("key", ""))
 
     def runs(self, request: Request) -> Any:
-        return {"root": str(self.catalog.root), "runs": self.catalog.summaries()}
+        revision, _, entries = self.catalog.snapshot()
+        runs = [entry.summary for entry in entries.values()]
+        return {"root": str(self.catalog.root), "revision": revision, "runs": runs}
 
     def run(self, request: Request) -> Any:
         entry = self._entry(request)
@@ -126,44 +136,29 @@ class Dashboard:
         def tried(find: Callable[[], Any], otherwise: Any) -> Any:
             try:
                 return find()
-            except (OSError, ValueError, TypeError, LookupError) as error:
+            except (OSError, ValueError, TypeError, LookupError, RecursionError) as error:
                 problems.append(str(error))
                 return otherwise
 
         names = detail.videos_of(run)
+        begin, events = self._series.events(run)
         return {
             "key": entry.summary.key,
-            "live": entry.runtime is not None,
-            **self._state(entry),
+            **state_of(entry),
+            "stamp": page_stamp(entry, self._series),
             "options": tried(lambda: detail.options_of(run), []),
             "metrics": self._series.names(run),
-            "events": self._series.events(run),
+            "events_begin": begin,
+            "events": events,
             "checkpoints": tried(lambda: detail.checkpoints_of(run), []),
             "videos": [
                 {"name": n, "url": f"api/video?{urlencode({'key': entry.summary.key, 'name': n})}"} for n in names
             ],
-            "logs": detail.logs_of(run),
+            "logs": detail.logs_of(run)[: detail.MAX_LOGS],
             "machine": run.read_machine(),
             "league": detail.league_of(run),
-            "problems": problems,
+            "problems": problems + self._series.problems(run),
         }
-
-    def _state(self, entry: Entry) -> dict[str, Any]:
-        """Return what changes while a run is active."""
-        status = entry.status
-        if status is None:
-            try:
-                status = entry.directory.read_status()
-            except OSError:
-                status = None
-        if status is None:  # killed, on another host, or damaged
-            summary = entry.summary
-            known = {"run": summary.name, "environment": summary.environment, "algorithm": summary.algorithm}
-            figures = {"state": summary.state, "steps": summary.steps, "return_mean": summary.return_mean}
-            blank = {"path": str(entry.directory.path), "reason": summary.error, "policies": {}, "streams": []}
-            more = {"replay": [], "edges": [], "bottleneck": "", "advice": "", "restarts": 0, "elapsed": None}
-            return {"status": {**known, **figures, **blank, **more}, "groups": []}
-        return {"status": detail.shown_status(status), "groups": detail.groups_of(status.workers)}
 
     def workers(self, request: Request) -> Any:
         entry = self._entry(request)
@@ -175,7 +170,9 @@ class Dashboard:
         names = request.query_params.getlist("name")
         if len(names) > MAX_NAMES:
             raise RefusedError(f"at most {MAX_NAMES} metrics at once, found {len(names)}")
-        return {"series": self._series.series(self._entry(request).directory, names, _axis(request))}
+        run, began = self._entry(request).directory, time.thread_time()
+        found = self._series.series(run, names, _axis(request))
+        return {"series": found, "seconds": _pause(began), "problems": self._series.problems(run)}
 
     def compare(self, request: Request) -> Any:
         keys = request.query_params.getlist("key")[:MAX_COMPARED]
@@ -184,14 +181,16 @@ class Dashboard:
             raise RefusedError("expected at least one key and one metric")
         runs = [self.catalog.find(key).directory for key in keys]
         grouped = request.query_params.get("grouped") == "1"
-        return self._series.compare(runs, metrics, _axis(request), grouped)
+        began = time.thread_time()
+        found = self._series.compare(runs, metrics, _axis(request), grouped)
+        return {**found, "seconds": _pause(began)}
 
     def log(self, request: Request) -> Any:
         return {"text": detail.log_tail(self._entry(request).directory, request.query_params.get("name", ""))}
 
     async def video(self, request: Request) -> Response:
         try:
-            run = (await run_in_threadpool(self._entry, request)).directory
+            run = (await self._in_thread(partial(self._entry, request))).directory
         except LookupError as error:
             return _json({"error": str(error.args[0])}, 404)
         name = request.query_params.get("name", "")
@@ -201,7 +200,7 @@ class Dashboard:
 
     async def metrics(self, request: Request) -> Response:
         """Prometheus text of all live runs; Prometheus sends the token as a bearer token."""
-        entries = await run_in_threadpool(self.catalog.entries)
+        entries = await self._in_thread(self.catalog.entries)
         statuses = [entry.status for entry in entries.values() if entry.status is not None]
         content, kind = exposition(statuses)
         return Response(content, headers={"Content-Type": kind})
@@ -214,7 +213,7 @@ class Dashboard:
                 return _json({"error": "the request is too long"}, 413)
         try:
             action = msgspec.json.decode(body, type=Action)
-            entry = await run_in_threadpool(self.catalog.find, action.key)
+            entry = await self._in_thread(partial(self.catalog.find, action.key))
             return _json({"text": await run_in_threadpool(carry_out, entry, action)})
         except msgspec.MsgspecError as error:
             return _json({"error": f"not an action: {error}"}, 400)
@@ -226,44 +225,44 @@ class Dashboard:
     async def events(self, request: Request) -> Response:
         if self._open_streams >= MAX_STREAMS:
             return _json({"error": f"{MAX_STREAMS} pages are open already"}, 503)
-        stream = self._events(request, request.query_params.get("key", ""))
-        return StreamingResponse(stream, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+        try:
+            after = int(request.headers.get("last-event-id") or request.query_params.get("after") or 0)
+        except ValueError:
+            return _json({"error": "after must be a number"}, 400)
+        key = request.query_params.get("key", "")
+        feed = RunFeed(self.catalog, self._series, key, after) if key else TableFeed(self.catalog, after)
+        return StreamingResponse(
+            self._events(request, feed), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"}
+        )
 
-    async def _events(self, request: Request, key: str) -> AsyncIterator[bytes]:
+    async def _events(self, request: Request, feed: TableFeed | RunFeed) -> AsyncIterator[bytes]:
         self._open_streams += 1
         try:
-            known: dict[str, Summary] = {}
-            last, num_events, quiet = b"", -1, BEAT_EVENTS
+            quiet = BEAT_EVENTS
             while not await request.is_disconnected():
-                entries = await run_in_threadpool(self.catalog.entries)
-                summaries = {name: entry.summary for name, entry in entries.items()}
-                messages: list[bytes] = []
-                if not key:
-                    changed = [one for name, one in summaries.items() if known.get(name) != one]
-                    removed = [name for name in known if name not in summaries]
-                    if known and (changed or removed):
-                        messages.append(_event("runs", {"changed": changed, "removed": removed}))
-                    known = summaries
-                elif key not in entries:
-                    messages += [_event("run", {"gone": True})] if last != b"gone" else []
-                    last = b"gone"
-                else:
-                    state = self._state(entries[key])
-                    happened = await run_in_threadpool(self._series.events, entries[key].directory)
-                    state["events"] = happened[num_events:] if 0 <= num_events < len(happened) else []
-                    num_events = len(happened)
-                    content = _event("run", state)
-                    messages += [content] if content != last else []
-                    last = content
-                quiet += 1
-                if not messages and quiet >= BEAT_EVENTS:
-                    messages.append(_event("beat", {}))
-                for message in messages:
-                    quiet = 0
+                try:
+                    message = await self._in_thread(feed.next)
+                except (OSError, ValueError, TypeError, RecursionError):  # the page asks for the reason
+                    message = None
+                quiet = quiet + 1 if message is None else 0
+                if quiet > BEAT_EVENTS:
+                    message, quiet = event("beat", {}), 0
+                if message is not None:
                     yield message
                 await asyncio.sleep(EVENT_SECONDS)
         finally:
             self._open_streams -= 1
+
+    async def _in_thread(self, find: Callable[[], Any]) -> Any:
+        """Call a function that reads files in one of a few threads: each thread keeps memory of its own."""
+        self._limiter = self._limiter or anyio.CapacityLimiter(MAX_THREADS)
+        return await anyio.to_thread.run_sync(find, limiter=self._limiter)
+
+
+def _pause(began: float) -> float:
+    """Return after how many seconds a page may ask again for what has taken so long: at most every 50th of them is
+    spent on it."""
+    return max(SERIES_SECONDS, 50 * (time.thread_time() - began))
 
 
 def _axis(request: Request) -> str:
@@ -281,8 +280,4 @@ def _number(request: Request, name: str) -> int:
 
 
 def _json(content: Any, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(content), status, media_type="application/json")
-
-
-def _event(name: str, content: Any) -> bytes:
-    return b"event: " + name.encode() + b"\ndata: " + msgspec.json.encode(content) + b"\n\n"
+    return Response(encoded(content), status, media_type="application/json")

@@ -74,7 +74,7 @@ class RowReader:
 def _parsed(line: bytes) -> dict[str, Any] | None:
     try:
         row = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None  # a partial line, left by a killed writer
     return row if isinstance(row, dict) and "step" in row else None
 

@@ -4,29 +4,47 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
+from srl.base.files import open_regular
 from srl.base.tree import Array
 from srl.storage.metric_rows import UPDATE, number_of
 
 CLOCK_SECONDS = 2.0
 """Difference between clocks of hosts that is not taken for a resumed run, whose seconds begin at zero again."""
-CHUNK_BYTES = 1 << 22
+CHUNK_BYTES = 1 << 20
 NOT_COLUMNS = {"facts"}
 
 
 class _Column:
     """The values of a name, and the numbers of their rows."""
 
-    def __init__(self, is_text: bool) -> None:
-        self.rows = array("q")
+    def __init__(self, is_text: bool, first: int) -> None:
+        self._first = first
+        self._rows: array[int] | None = None  # while there is a value in each row since the first
         self.values: Any = [] if is_text else array("d")
         self.is_integer = not is_text
+
+    def append(self, row: int, value: float | str) -> None:
+        if self._rows is None and row != self._first + len(self.values):
+            self._rows = array("q", self.rows)
+        if self._rows is not None:
+            self._rows.append(row)
+        self.values.append(value)
+        self.is_integer = self.is_integer and isinstance(value, int)
+
+    @property
+    def rows(self) -> Sequence[int]:
+        return range(self._first, self._first + len(self.values)) if self._rows is None else self._rows
+
+    @property
+    def num_bytes(self) -> int:
+        return 8 * (len(self.values) + (0 if self._rows is None else len(self._rows)))
 
     @property
     def is_text(self) -> bool:
@@ -47,6 +65,7 @@ class MetricTable:
     def _clear(self) -> None:
         self._offset = self._inode = 0
         self._columns: dict[str, _Column] = {}
+        self._texts: dict[str, str] = {}
         self._count = 0
         self._dropped: set[int] = set()
         self._last: dict[str, int] = {}  # policy -> its last update
@@ -56,7 +75,7 @@ class MetricTable:
 
     def read(self) -> bool:
         """Read what was written since the last call. Return whether there was anything. Raises FileNotFoundError."""
-        with self.path.open("rb") as file:
+        with open_regular(self.path) as file:
             end, inode = file.seek(0, os.SEEK_END), os.fstat(file.fileno()).st_ino
             if inode != self._inode or end < self._offset:  # another file
                 self._clear()
@@ -106,12 +125,11 @@ class MetricTable:
     def _append(self, name: str, value: float | str) -> None:
         column = self._columns.get(name)
         if column is None:
-            column = self._columns[name] = _Column(isinstance(value, str))
-        if column.is_text != isinstance(value, str):
-            return
-        column.rows.append(self._count)
-        column.values.append(value)
-        column.is_integer = column.is_integer and isinstance(value, int)
+            column = self._columns[name] = _Column(isinstance(value, str), self._count)
+        if isinstance(value, str):
+            value = self._texts.setdefault(value, value)  # one object for the same text in all rows
+        if column.is_text == isinstance(value, str):
+            column.append(self._count, value)
 
     def _drop_repeated(self, policy: str, number: int, step: float) -> None:
         """Drop the rows of a policy's updates from `number` on, and all other rows from `step` on."""
@@ -133,6 +151,12 @@ class MetricTable:
         return self._count - len(self._dropped)
 
     @property
+    def num_bytes(self) -> int:
+        """The memory of the columns."""
+        texts = sum(len(text) + 100 for text in self._texts)
+        return texts + sum(column.num_bytes for column in self._columns.values())
+
+    @property
     def names(self) -> list[str]:
         """The names of all columns, in the order in which they appeared."""
         return [name for name in self._columns if name not in NOT_COLUMNS and not name.startswith(".")]
@@ -143,7 +167,7 @@ class MetricTable:
     def column(self, name: str) -> tuple[Array, Array]:
         """Return the numbers of the rows that have a value, and the values; both are empty for an unknown name."""
         rows, values = self._raw(name)
-        at = np.array(rows, np.int64)
+        at = np.arange(rows.start, rows.stop) if isinstance(rows, range) else np.array(rows, np.int64)
         found = np.array(values, object if isinstance(values, list) else np.float64)
         if self._dropped and len(at):
             kept = ~np.isin(at, np.fromiter(self._dropped, np.int64))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
+import os
 import re
 import shutil
 import stat
@@ -296,22 +298,45 @@ def read_group(path: Path) -> tuple[Any, bool]:
 
 
 def all_runs(root: Path) -> list[RunDirectory]:
-    """Return all runs below the root, including those in groups, oldest first."""
-    dated = []
+    """Return all runs below the root, including those in groups, oldest first. What cannot be read is left out; see
+    :func:`scan`."""
+    return scan(root)[0]
+
+
+def scan(root: Path) -> tuple[list[RunDirectory], dict[Path, str]]:
+    """Return all runs below the root, including those in groups, oldest first; and the entries that cannot be read,
+    each with the reason. Raises RunDirectoryError if the root itself cannot be read."""
+    dated: list[tuple[int, str, RunDirectory]] = []
+    unreadable: dict[Path, str] = {}
     try:
-        for path in root.expanduser().resolve().iterdir():
-            try:
-                dated.append(((path / "config.json").stat().st_mtime_ns, path.name, RunDirectory(path)))
-            except FileNotFoundError:
-                if (path / GROUP).is_file():
-                    dated += [(run.config.stat().st_mtime_ns, run.name, run) for run in all_runs(path)]
-            except NotADirectoryError:
-                continue
+        entries = list(root.expanduser().resolve().iterdir())
     except (FileNotFoundError, NotADirectoryError):
-        return []
+        return [], {}
     except OSError as error:
         raise RunDirectoryError(f"cannot read {root}: {explain_os_error(error)}") from error
-    return [run for _, _, run in sorted(dated, key=lambda entry: entry[:2])]
+    for path in entries:
+        try:
+            if (when := _written(path)) is not None:
+                dated.append((when, path.name, RunDirectory(path)))
+            elif (path / GROUP).is_file():
+                runs, others = scan(path)
+                unreadable |= others
+                dated += [(_written(run.path) or 0, run.name, run) for run in runs]
+        except OSError as error:
+            unreadable[path] = str(error) if isinstance(error, RunDirectoryError) else explain_os_error(error)
+    return [run for _, _, run in sorted(dated, key=lambda entry: entry[:2])], unreadable
+
+
+def _written(path: Path) -> int | None:
+    """Return the time at which the config of a run was written, or None if this is not the directory of a run."""
+    try:
+        return (path / "config.json").stat().st_mtime_ns
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        if error.errno == errno.ELOOP:  # a symbolic link to itself
+            return None
+        raise
 
 
 def find_all(what: str | Path, root: Path) -> list[RunDirectory]:
@@ -353,6 +378,11 @@ def find(what: str | Path, root: Path, include_empty: bool = False) -> RunDirect
     if not runs:
         raise RunDirectoryError(f"no run {text!r}: there are no runs in {root}; start one: `srl train CartPole-v1`")
     raise RunDirectoryError(f"no run {text!r} in {root}{nearest(text, [run.name for run in runs])}")
+
+
+def as_text(path: Path | str) -> str:
+    """Return a path as text that can be printed and sent. Bytes that are not UTF-8 become `\\xff`."""
+    return os.fsencode(path).decode(errors="backslashreplace")
 
 
 def slug(text: str) -> str:

@@ -10,12 +10,14 @@ from typing import Any
 
 import msgspec
 
+from srl.base.files import open_regular, read_regular
 from srl.storage.curves import WINDOW, window_means
-from srl.storage.run_directory import RunDirectory, all_runs
+from srl.storage.run_directory import RunDirectory, all_runs, as_text
 from srl.storage.run_ownership import is_owned
 
 CLUSTER = "cluster"  # folder of a run submitted to Slurm, with its `job` and, once it has ended, `outcome.json`
 RETURN, EVALUATED = "return", "eval/return"
+MAX_STATUS_BYTES = 16 << 20
 TAIL_BYTES = 1 << 16  # number of bytes read from the end of the metrics to find the last rows
 
 
@@ -52,25 +54,27 @@ def list_runs(root: Path) -> list[ListedRun]:
 
 def listed(run: RunDirectory) -> ListedRun:
     """Return what is known about a run from its last status or, if it has none, from the end of its metrics."""
+    name, path = as_text(run.name), as_text(run.path)
     end = _final_status(run.status)
     if end is not None:
         when, returns = _changed(run.status), {name: policy.return_mean for name, policy in end.policies.items()}
         returns = returns if len(returns) > 1 else {}
-        return ListedRun(run.name, end.state, end.steps, end.return_mean, when, str(run.path), returns)
+        return ListedRun(name, end.state, end.steps, end.return_mean, when, path, returns)
     rows = _last_rows(run.metrics)
     state = "running" if is_owned(run.path) else _state_in_slurm(run) or "killed"
     steps = rows[-1]["step"] if rows else 0
-    returns = {name: _recent(rows, name) for row in rows for name in row if name.rpartition("/")[2] == RETURN}
+    named = [name for row in rows for name in row if name.rpartition("/")[2] == RETURN and _is_number(row[name])]
+    returns = {name: _recent(rows, name) for name in dict.fromkeys(named)}
     returns = {name.removesuffix(f"/{RETURN}"): v for name, v in returns.items() if not name.endswith(EVALUATED)}
     mean = returns.pop(RETURN, None)
     when = max(_changed(run.config), _changed(run.metrics))
-    return ListedRun(run.name, state, steps, mean, when, str(run.path), returns)
+    return ListedRun(name, state, steps, mean, when, path, returns)
 
 
 def _final_status(path: Path) -> _FinalStatus | None:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=_FinalStatus)
-    except (OSError, msgspec.MsgspecError):
+        return msgspec.json.decode(read_regular(path, MAX_STATUS_BYTES), type=_FinalStatus)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
 
 
@@ -92,15 +96,19 @@ def _changed(path: Path) -> float:
 
 def _recent(rows: list[dict[str, Any]], name: str) -> float:
     """Return a mean over the last episodes."""
-    found = [row for row in rows if row.get(name) is not None]
-    episodes = f"{name.removesuffix(RETURN)}episodes"
-    return window_means([row[name] for row in found], [row.get(episodes, WINDOW) for row in found])[-1]
+    found = [row for row in rows if _is_number(row.get(name))]
+    counts = [row.get(f"{name.removesuffix(RETURN)}episodes", WINDOW) for row in found]
+    return window_means([row[name] for row in found], [n if _is_number(n) else WINDOW for n in counts])[-1]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float))
 
 
 def _last_rows(path: Path) -> list[dict[str, Any]]:
     """Return the last complete rows of a file whose writer is active or was killed."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
             lines = file.read().splitlines()
     except OSError:
@@ -109,8 +117,8 @@ def _last_rows(path: Path) -> list[dict[str, Any]]:
     for line in lines:
         try:
             row = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
-        if isinstance(row, dict) and "step" in row:
+        if isinstance(row, dict) and _is_number(row.get("step")):
             rows.append(row)
     return rows

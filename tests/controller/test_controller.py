@@ -504,3 +504,14 @@ def test_a_successor_adopts_the_workers_that_live_and_restarts_the_others() -> N
     assert successor.incarnation("actors/3") == UNKNOWN_INCARNATIONS + 1
     assert successor.incarnation("trainers/0") == successor.incarnation("trainers/1") == UNKNOWN_INCARNATIONS + 1
     assert "takeover: 5 workers continue, 2 are restarted" in successor.messages()
+
+
+def test_events_have_kinds_for_the_time_line() -> None:
+    run = Run().started()
+    run.scheduler.report("host c joined: 4 CPUs, 0 GPUs")
+    run.scheduler.report("host b is lost with 2 workers: no answer", lost=True)
+    run.scheduler.die("actors/1", "killed by SIGKILL")
+    assert run.ticks(1)
+    run.controller.scale("actors", 2)
+    kinds = [(report.event, report.text.split()[0]) for report in run.reports if isinstance(report, Notice)]
+    assert kinds == [("host", "host"), ("host lost", "host"), ("worker", "actors/1"), ("change", "actors:")]

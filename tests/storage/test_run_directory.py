@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,8 @@ from srl.storage.run_directory import (
     create_default,
     default_name,
     find,
+    scan,
+    write_group,
 )
 
 CONFIG = {
@@ -111,6 +115,33 @@ def test_runs_are_found_by_name_prefix_path_and_latest(tmp_path: Path) -> None:
     assert find("po", tmp_path) == old
     assert find(str(old.path), tmp_path / "elsewhere") == old
     assert find(new.path, tmp_path / "elsewhere") == new
+
+
+def test_what_cannot_be_read_hides_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    good, member = make(tmp_path, "good", 100), make(tmp_path / "sweep", "member", 200)
+    write_group(tmp_path / "sweep", {})
+    write_group(tmp_path / "closed-sweep", {})
+    make(tmp_path, "closed", 300)
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "file").touch()
+    stat, iterdir = Path.stat, Path.iterdir  # tests run as root, who may read everything
+
+    def refused(path: Path, **options: bool) -> os.stat_result:
+        if path.parent.name == "closed":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return stat(path, **options)
+
+    def refused_list(path: Path) -> Iterator[Path]:
+        if path.name == "closed-sweep":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return iterdir(path)
+
+    monkeypatch.setattr(Path, "stat", refused)
+    monkeypatch.setattr(Path, "iterdir", refused_list)
+    runs, unreadable = scan(tmp_path)
+    assert runs == all_runs(tmp_path) == [good, member]
+    assert sorted(path.name for path in unreadable) == ["closed", "closed-sweep"]
+    assert all("permission denied" in reason for reason in unreadable.values())
 
 
 def test_a_full_name_is_preferred_to_longer_names(tmp_path: Path) -> None:

@@ -53,3 +53,19 @@ def test_runs_are_listed_with_their_states_newest_last(tmp_path: Path) -> None:
     ]
     assert runs[0].path == str(killed.path)
     assert list_runs(tmp_path / "nowhere") == []
+
+
+def test_strange_rows_and_names_hide_no_run(tmp_path: Path) -> None:
+    good = make(tmp_path, "good", 100)
+    good.metrics.write_text('{"step": 10, "return": 2.5}\n')
+    for index, line in enumerate(
+        ["[" * 200_000, '{"step": "x", "return": 1}', '{"step": 1, "return": "q", "episodes": "z"}']
+    ):
+        make(tmp_path, f"strange-{index}", 200 + index).metrics.write_text(f"{line}\n")
+    make(tmp_path, "deep", 300).status.write_text("[" * 200_000)
+    for name in ("metrics", "status"):
+        os.mkfifo(getattr(make(tmp_path, f"{name}-pipe", 350), name))  # reading one waits for its writer
+    make(tmp_path, "renamed", 400).path.rename(os.fsdecode(os.fsencode(tmp_path) + b"/bad\xff"))
+    found = {run.run: run.return_mean for run in list_runs(tmp_path)}
+    names = ["good", "strange-0", "strange-1", "strange-2", "deep", "metrics-pipe", "status-pipe", "bad\\xff"]
+    assert found == {**dict.fromkeys(names), "good": 2.5}

@@ -47,8 +47,8 @@ class FakeScheduler(Scheduler):
         del self.live[worker_id]
         self.events.append(Died(worker_id, reason, clean, blameless))
 
-    def report(self, text: str, fatal: bool = False) -> None:
-        self.events.append(HostEvent(text, fatal))
+    def report(self, text: str, fatal: bool = False, lost: bool = False) -> None:
+        self.events.append(HostEvent(text, fatal, lost))
 
     def names(self) -> list[str]:
         return sorted(worker_id.name for worker_id in self.live)

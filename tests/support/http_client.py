@@ -54,10 +54,31 @@ class HttpClient:
     def post(self, path: str, content: str, headers: Mapping[str, str] | None = None) -> Answer:
         return self._request("POST", path, headers or {}, content)
 
-    def _request(self, method: str, path: str, headers: Mapping[str, str], content: str | None) -> Answer:
-        own = {"X-SRL": "1", "Host": f"localhost:{self.port}", **headers}
+    def events(self, path: str, headers: Mapping[str, str] | None = None) -> Iterator[tuple[str, Any]]:
+        """Yield the server-sent events at a path, each with its name and content."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        try:
+            connection.request("GET", path, headers={**self._headers(), **(headers or {})})
+            answer = connection.getresponse()
+            assert answer.status == 200, answer.read()
+            found: dict[str, str] = {}
+            for line in answer:
+                name, _, value = line.decode().rstrip("\n").partition(": ")
+                found[name] = value
+                if not name:
+                    yield found.get("event", ""), json.loads(found.get("data", "null"))
+                    found = {}
+        finally:
+            connection.close()
+
+    def _headers(self) -> dict[str, str]:
+        own = {"X-SRL": "1", "Host": f"localhost:{self.port}"}
         if self.cookies:
             own["Cookie"] = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
+        return own
+
+    def _request(self, method: str, path: str, headers: Mapping[str, str], content: str | None) -> Answer:
+        own = {**self._headers(), **headers}
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
             connection.request(method, path, content, own)
@@ -78,7 +99,7 @@ def dashboard_at(root: Path, port: int = 0) -> Iterator[HttpClient]:
 
     listener = listening("127.0.0.1", port)
     port = listener.getsockname()[1]
-    access = Access(TOKEN, port, host_names("127.0.0.1", port))
+    access = Access(TOKEN, host_names("127.0.0.1"))
     ticks = iter(range(0, 10**9, 10))
     dashboard = Dashboard(Catalog(root, clock=lambda: float(next(ticks))), access)
     server = uvicorn.Server(

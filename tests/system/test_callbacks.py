@@ -43,6 +43,7 @@ class Everything(srl.Callback):
 
     def on_start(self, run: Any) -> None:
         self.events.append(f"start {run.steps}")
+        run.notify("hello from a callback")
         run.change("env.length", 3)
 
     def on_update(self, record: Mapping[str, Any]) -> None:
@@ -99,6 +100,10 @@ def test_a_callback_sees_every_event_and_changes_the_run(tmp_path: Path) -> None
     assert callback.events[-1] == "end finished enough after 6"
     assert callback.events.count("evaluation") >= 2  # the first one, and the one on request
     assert "checkpoint" in callback.events[: callback.events.index("update 4")]
+    system = [json.loads(line) for line in (run.path / "system.jsonl").read_text().splitlines()]
+    events = [(row["event"], row["text"]) for row in system if row.get("kind") == "event"]
+    assert ("callback", "hello from a callback") in events
+    assert {"checkpoint"} <= {kind for kind, _ in events}
 
     again = train(tmp_path, Everything(), name="again", steps=1_000_000, eval_every=999_000, eval_episodes=1)
     kinds = ("update", "report")

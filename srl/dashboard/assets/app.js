@@ -26,7 +26,7 @@ async function show() {
   try {
     let left = null;
     if (page === "run") left = await runPage(main, events, decodeURIComponent(path.slice(5)));
-    else if (page === "compare") await comparePage(main, events, new URLSearchParams(query));
+    else if (page === "compare") left = await comparePage(main, events, new URLSearchParams(query));
     else await runsPage(main, events);
     if (visit === visits) leave = left;
     else left?.();

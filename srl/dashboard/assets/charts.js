@@ -1,10 +1,12 @@
 // Curves with uPlot: lines over steps or time, intervals, logarithmic axes, and files of them.
 
 import uPlot from "./vendor/uPlot.esm.js";
-import { count, duration, figure, h, short } from "./dom.js";
+import { count, duration, figure, fill, h, short } from "./dom.js";
 
 // Okabe and Ito's palette, safe for color-blind readers.
 export const COLORS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8c6d31", "#7f7f7f"];
+
+export const EVENT_COLORS = { worker: "--warn", "host lost": "--bad", host: "--warn", resume: "--accent", takeover: "--accent", callback: "--update", change: "--publish", checkpoint: "--good" };
 
 function style(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -22,68 +24,115 @@ export function smoothed(values, weight) {
   });
 }
 
-/**
- * Return a card with a chart. `curves` are {label, x, y, low?, high?}; `options` are {title, x: "steps" | "time", log, smooth, events}.
- */
-export function chart(curves, options) {
-  const place = h("div");
-  const card = h("div.chart.card", {}, h("h3", {}, options.title), place);
-  const shown = curves.filter((curve) => curve.x.length);
-  if (!shown.length) {
-    place.append(h("p.dim", {}, "No values yet."));
-    return card;
+/** A card with a chart, whose curves grow in place: what the reader zoomed to and hid stays. */
+export class Chart {
+  /** `name` is that of its files. */
+  constructor(title, name) {
+    this.title = title;
+    this.place = h("div");
+    this.files = h("div.row", {}, ["PNG", "SVG", "CSV"].map((kind) => h("button", { type: "button", onclick: () => this.save(kind, name) }, kind)));
+    this.element = h("div.chart.card", {}, h("h3", {}, title), this.place, this.files);
+    this.element.opaque = true;
+    this.kind = null;
   }
-  const tables = [];
-  const series = [{ label: options.x === "time" ? "time" : "step", value: (_, v) => (v === null ? "–" : options.x === "time" ? duration(v) : count(v)) }];
+
+  /** Show `curves`, {label, x, y, low?, high?}. `options` are {x: "steps" | "time", log, smooth, events, sync, height}. */
+  show(curves, options) {
+    this.curves = curves.filter((curve) => curve.x.length);
+    this.options = { ...options, title: this.title };
+    this.files.hidden = !this.curves.length;
+    const kind = JSON.stringify([options.x, options.log, this.curves.map((curve) => [curve.label, Boolean(curve.low)])]);
+    if (this.kind === kind && this.plot) {
+      const { min, max } = this.plot.scales.x;
+      const xs = this.plot.data[0], isZoomed = min > xs[0] || max < xs.at(-1);
+      this.plot.setData(tables(this.curves, options), !isZoomed);
+      if (isZoomed) this.plot.setScale("x", { min, max });
+    } else if (this.kind !== kind) this.build();
+    this.kind = kind;
+  }
+
+  build() {
+    this.plot?.destroy();
+    this.plot = null;
+    if (!this.curves.length) return void fill(this.place, h("p.dim", {}, "No values yet."));
+    fill(this.place);
+    // The width is known once the card is on the page.
+    queueMicrotask(() => this.place.isConnected && !this.plot && this.curves.length && this.plotted());
+  }
+
+  plotted() {
+    const width = () => Math.max(240, this.place.clientWidth || 380);
+    const config = plotConfig(this.curves, this.options, () => this.options.events ?? []);
+    config.width = width();
+    this.plot = new uPlot(config, tables(this.curves, this.options), this.place);
+    // Rows of the legend for the edges of intervals say nothing.
+    config.series.forEach((one, i) => { if (/ (low|high)$/.test(one.label)) this.plot.root.querySelectorAll(".u-series")[i].style.display = "none"; });
+    this.watch ??= new ResizeObserver(() => { if (this.plot && this.element.isConnected && Math.abs(width() - this.plot.width) > 2) this.plot.setSize({ width: width(), height: this.plot.height }); });
+    this.watch.observe(this.element);
+  }
+
+  destroy() {
+    this.watch?.disconnect();
+    this.plot?.destroy();
+    this.plot = null;
+  }
+
+  save(kind, name) {
+    const file = name.replaceAll(/[^A-Za-z0-9._-]+/g, "-");
+    if (kind === "PNG") this.plot.root.querySelector("canvas").toBlob((blob) => download(`${file}.png`, blob));
+    if (kind === "SVG") download(`${file}.svg`, asSVG(this.curves, this.options), "image/svg+xml");
+    if (kind === "CSV") download(`${file}.csv`, asCSV(this.curves, this.options.x), "text/csv");
+  }
+}
+
+/** Return the columns of uPlot: positions, then the values of each curve and the edges of its interval. */
+function tables(curves, options) {
+  const usable = (values) => (options.log ? values.map((value) => (value > 0 ? value : null)) : values);
+  return uPlot.join(curves.flatMap((curve) => [[curve.x, usable(smoothed(curve.y, options.smooth))], ...(curve.low ? [[curve.x, usable(curve.low), usable(curve.high)]] : [])]));
+}
+
+function plotConfig(curves, options, events) {
+  const series = [{ label: { steps: "step", episodes: "episode" }[options.x] ?? options.x, value: (_, v) => (v === null ? "–" : options.x === "time" ? duration(v) : count(v)) }];
   const bands = [];
-  shown.forEach((curve, index) => {
+  curves.forEach((curve, index) => {
     const color = COLORS[index % COLORS.length];
     const at = series.length;
-    tables.push([curve.x, smoothed(curve.y, options.smooth)]);
-    series.push({ label: curve.label, stroke: color, width: 1.6, spanGaps: true, points: { show: curve.x.length < 3 }, value: (_, v) => figure(v) });
+    series.push({ label: curve.label, stroke: color, width: 1.6, spanGaps: true, points: { show: (plot) => plot.data[0].length < 3 }, value: (_, v) => figure(v) });
     if (curve.low) {
-      tables.push([curve.x, curve.low, curve.high]);
       series.push({ label: `${curve.label} low`, stroke: color, width: 0, spanGaps: true, points: { show: false } });
       series.push({ label: `${curve.label} high`, stroke: color, width: 0, spanGaps: true, points: { show: false } });
       bands.push({ series: [at + 2, at + 1], fill: `${color}30` });
     }
   });
-  const data = uPlot.join(tables);
   const axis = { stroke: style("--dim"), grid: { stroke: style("--line"), width: 1 }, ticks: { stroke: style("--line"), width: 1 }, font: "11px system-ui" };
-  const width = () => Math.max(240, place.clientWidth || card.clientWidth - 28 || 380);
-  const config = {
-    width: width(), height: options.height ?? 200, series, bands,
+  return {
+    height: options.height ?? 200, series, bands,
     scales: { x: { time: false }, y: { distr: options.log ? 3 : 1 } },
     axes: [
       { ...axis, values: (_, ticks) => ticks.map((v) => (options.x === "time" ? duration(v) : short(v))) },
       { ...axis, size: 62, values: (_, ticks) => ticks.map((v) => (v === null ? "" : figure(v))) },
     ],
     legend: { live: true }, cursor: { drag: { x: true, y: false }, sync: { key: options.sync ?? null } },
-    plugins: options.events?.length ? [eventLines(options)] : [],
+    plugins: [eventLines(options.x, events)],
   };
-  queueMicrotask(() => {
-    config.width = width();
-    card.plot = new uPlot(config, data, place);
-    // Rows of the legend for the edges of intervals say nothing.
-    series.forEach((one, i) => { if (/ (low|high)$/.test(one.label)) card.plot.root.querySelectorAll(".u-series")[i].style.display = "none"; });
-    new ResizeObserver(() => { if (card.isConnected && Math.abs(width() - card.plot.width) > 2) card.plot.setSize({ width: width(), height: config.height }); }).observe(card);
-  });
-  card.curves = shown;
-  return card;
 }
 
-function eventLines(options) {
+/** Dashed lines for what happened; checkpoints are short ticks, because there are many. */
+function eventLines(x, events) {
   return {
     hooks: {
       draw: (plot) => {
-        const { ctx } = plot;
+        const { ctx, bbox } = plot;
+        if (x === "episodes") return; // events have no number of episodes
         ctx.save();
-        ctx.setLineDash([3, 3]);
-        for (const event of options.events) {
-          const x = plot.valToPos(options.x === "time" ? event.elapsed : event.step, "x", true);
-          if (x < plot.bbox.left || x > plot.bbox.left + plot.bbox.width) continue;
-          ctx.strokeStyle = style(event.event === "checkpoint" ? "--line" : "--warn");
-          ctx.beginPath(); ctx.moveTo(x, plot.bbox.top); ctx.lineTo(x, plot.bbox.top + plot.bbox.height); ctx.stroke();
+        for (const event of events()) {
+          const at = plot.valToPos(x === "time" ? event.elapsed : event.step, "x", true);
+          if (!(at >= bbox.left && at <= bbox.left + bbox.width)) continue;
+          const isTick = event.event === "checkpoint";
+          ctx.setLineDash(isTick ? [] : [3, 3]);
+          ctx.strokeStyle = style(EVENT_COLORS[event.event] ?? "--dim");
+          ctx.lineWidth = isTick ? 2 : 1;
+          ctx.beginPath(); ctx.moveTo(at, isTick ? bbox.top + bbox.height - 9 : bbox.top); ctx.lineTo(at, bbox.top + bbox.height); ctx.stroke();
         }
         ctx.restore();
       },
@@ -91,25 +140,21 @@ function eventLines(options) {
   };
 }
 
-export function download(name, content, type) {
+function download(name, content, type) {
   const url = URL.createObjectURL(content instanceof Blob ? content : new Blob([content], { type }));
   h("a", { href: url, download: name }).click();
   setTimeout(() => URL.revokeObjectURL(url), 10_000);
 }
 
-export function asCSV(curves, axis) {
+function asCSV(curves, axis) {
   const rows = [["curve", axis, "value", "low", "high"]];
   for (const curve of curves)
     curve.x.forEach((x, i) => rows.push([curve.label, x, curve.y[i] ?? "", curve.low?.[i] ?? "", curve.high?.[i] ?? ""]));
   return rows.map((row) => row.map((cell) => (/[",\n]/.test(String(cell)) ? `"${String(cell).replaceAll('"', '""')}"` : cell)).join(",")).join("\n");
 }
 
-export function asPNG(card, name) {
-  card.plot.root.querySelector("canvas").toBlob((blob) => download(name, blob));
-}
-
 /** Draw the curves as a standalone SVG file. */
-export function asSVG(curves, options) {
+function asSVG(curves, options) {
   const [width, height, left, bottom, top, right] = [640, 400, 64, 44, 16, 16];
   const every = curves.flatMap((c) => [...c.y, ...(c.low ?? []), ...(c.high ?? [])]).filter((v) => v !== null && (!options.log || v > 0));
   const scale = options.log ? Math.log10 : (v) => v;
@@ -132,7 +177,7 @@ export function asSVG(curves, options) {
     parts.push(h("path", { d: `M${line(smoothed(curve.y, options.smooth)).join("L")}`, fill: "none", stroke: color, "stroke-width": 1.6 }));
     parts.push(h("text", { x: left + 10, y: top + 14 + 15 * index, fill: color, "font-size": 12 }, curve.label));
   });
-  parts.push(h("text", { x: (left + width) / 2, y: height - 8, "text-anchor": "middle", "font-size": 12 }, options.x === "time" ? "time" : "steps"));
+  parts.push(h("text", { x: (left + width) / 2, y: height - 8, "text-anchor": "middle", "font-size": 12 }, options.x));
   parts.push(h("text", { x: 14, y: height / 2, "text-anchor": "middle", "font-size": 12, transform: `rotate(-90 14 ${height / 2})` }, options.title));
   const svg = h("svg", { xmlns: "http://www.w3.org/2000/svg", viewBox: `0 0 ${width} ${height}`, width, height, "font-family": "sans-serif" }, parts);
   return new XMLSerializer().serializeToString(svg);

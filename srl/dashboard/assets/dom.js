@@ -3,14 +3,15 @@
 const SVG = "http://www.w3.org/2000/svg";
 const SVG_TAGS = new Set(["svg", "g", "path", "rect", "circle", "text", "tspan", "title", "defs", "marker", "polyline"]);
 
-/** Return a new element: h("a.link", {href: "#"}, "text", child). Attributes that start with "on" are listeners. */
+/** Return a new element: h("a.link", {href: "#"}, "text", child). Attributes that start with "on" are listeners;
+ * `data-key` names an element among its siblings for `patch`. */
 export function h(tag, attributes = {}, ...children) {
   const [name, ...classes] = tag.split(".");
   const element = SVG_TAGS.has(name) ? document.createElementNS(SVG, name) : document.createElement(name);
   if (classes.length) element.setAttribute("class", classes.join(" "));
   for (const [key, value] of Object.entries(attributes ?? {})) {
     if (value === null || value === undefined || value === false) continue;
-    if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
+    if (key.startsWith("on")) { element[key] = value; (element.listeners ??= []).push(key); }
     else if (key === "style") Object.assign(element.style, value);
     else if (key in element && typeof value === "boolean") element[key] = value;
     else element.setAttribute(key, value === true ? "" : value);
@@ -32,6 +33,65 @@ export function fill(element, ...children) {
   append(parts, children);
   element.replaceChildren(parts);
   return element;
+}
+
+/**
+ * Make the children of an element like these, changing as little as possible: an element that stays keeps its focus, its
+ * scroll position and what was typed into it. Elements with the property `opaque` (charts) change themselves.
+ */
+export function patch(element, ...children) {
+  const wanted = document.createDocumentFragment();
+  append(wanted, children);
+  const focused = element.contains(document.activeElement) ? document.activeElement : null;
+  match(element, [...wanted.childNodes]);
+  if (focused && focused !== document.activeElement && focused.isConnected) focused.focus({ preventScroll: true });
+  return element;
+}
+
+/** Make these elements the children, without touching those that are in place. */
+export function arrange(element, children) {
+  if (children.length !== element.children.length || children.some((one, i) => one !== element.children[i])) element.replaceChildren(...children);
+}
+
+function isSame(old, node) {
+  return old.nodeType === node.nodeType && old.nodeName === node.nodeName && old.dataset?.key === node.dataset?.key;
+}
+
+function match(element, wanted) {
+  const keyed = new Map([...element.childNodes].filter((node) => node.dataset?.key !== undefined).map((node) => [node.dataset.key, node]));
+  const kept = new Set(wanted.map((node) => node.dataset?.key));
+  for (const [key, node] of keyed) if (!kept.has(key)) node.remove();
+  let at = element.firstChild;
+  for (const node of wanted) {
+    let old = at;
+    if (!old || !isSame(old, node)) {
+      const moved = node.dataset?.key === undefined ? null : keyed.get(node.dataset.key);
+      old = moved && isSame(moved, node) ? element.insertBefore(moved, at) : null;
+    } else at = at.nextSibling;
+    if (!old) element.insertBefore(node, at);
+    else if (old !== node) become(old, node);
+  }
+  while (at) {
+    const next = at.nextSibling;
+    at.remove();
+    at = next;
+  }
+}
+
+function become(old, node) {
+  if (old.nodeType !== Node.ELEMENT_NODE) {
+    if (old.data !== node.data) old.data = node.data;
+    return;
+  }
+  if (old.opaque) return;
+  for (const name of old.getAttributeNames()) if (!node.hasAttribute(name)) old.removeAttribute(name);
+  for (const name of node.getAttributeNames()) if (name !== "style" && old.getAttribute(name) !== node.getAttribute(name)) old.setAttribute(name, node.getAttribute(name));
+  if (old.style.cssText !== node.style.cssText) old.style.cssText = node.style.cssText; // the policy of the page forbids the attribute
+  for (const name of old.listeners ?? []) old[name] = null;
+  for (const name of node.listeners ?? []) old[name] = node[name];
+  old.listeners = node.listeners;
+  for (const name of ["disabled", "checked", "selected"]) if (name in node && old[name] !== node[name]) old[name] = node[name];
+  match(old, [...node.childNodes]);
 }
 
 export function figure(value) {

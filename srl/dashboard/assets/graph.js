@@ -58,9 +58,9 @@ function node(group, x, y, isBottleneck, open) {
 
 /** Return the lines of text at an edge, and the fill of its stream if it has one. */
 function edgeState(edge, status, rates) {
-  const ends = (name) => name.split("/").slice(1).join("/");
-  const streams = status.streams.filter((one) => (edge.kind === "push" ? one.kind === "push" : edge.kind === "request" && one.kind === "request"))
-    .filter((one) => status.policyCount < 2 || ends(one.name).startsWith(`${edge.stream}/`));
+  // With several policies, streams and memories are called `samples/POLICY`.
+  const isOwn = (one) => status.policyCount < 2 || one.name.split("/").slice(1).join("/") === edge.stream;
+  const streams = status.streams.filter((one) => one.kind === edge.kind && isOwn(one));
   if (edge.kind === "push") {
     const rate = streams.reduce((sum, one) => sum + (rates.get(one.name) ?? 0), 0);
     const filled = streams.length ? Math.max(...streams.map((one) => one.filled)) : null;
@@ -76,7 +76,7 @@ function edgeState(edge, status, rates) {
     return { lines: [rate ? `${short(rate)} batches/s` : "requests", mean ? `${short(mean)} lanes each` : ""].filter(Boolean), filled: null };
   }
   if (edge.kind === "sample") {
-    const memories = status.replay;
+    const memories = status.replay.filter(isOwn);
     const size = memories.reduce((sum, one) => sum + one.size, 0), capacity = memories.reduce((sum, one) => sum + one.capacity, 0);
     const reached = memories.find((one) => one.reached !== null)?.reached;
     const lines = [capacity ? `${short(size)} of ${short(capacity)}` : "batches"];
@@ -134,7 +134,8 @@ export function drawGraph(status, groups, rates, open) {
     return [node(group, x, y, prefix !== null && group.name.startsWith(prefix), open),
       own.length ? h("text.small", { x: x + 10, y: y - 6 }, [...new Set(own)].join(", ")) : null];
   });
-  return h("svg.graph", { viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "Graph of workers and streams" },
+  // Text is never larger than elsewhere on the page; on a narrow screen the graph scrolls.
+  return h("svg.graph", { viewBox: `0 0 ${width} ${height}`, width, height, style: { minWidth: `${Math.round(0.7 * width)}px` }, role: "group", "aria-label": "Graph of workers and streams" },
     h("defs", {}, h("marker", { id: "arrow", viewBox: "0 0 8 8", refX: 6, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" }, h("path", { d: "M0,0 L8,4 L0,8 Z", fill: "currentColor" }))),
     drawn, nodes, labels);
 }

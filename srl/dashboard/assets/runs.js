@@ -1,6 +1,6 @@
 // The page of all runs: a table to filter, sort and select.
 
-import { ago, count, duration, figure, fill, h, short, sparkline, stateBadge } from "./dom.js";
+import { ago, count, duration, figure, fill, h, patch, short, sparkline, stateBadge } from "./dom.js";
 import { get } from "./server.js";
 
 const COLUMNS = [
@@ -18,6 +18,7 @@ const COLUMNS = [
 ];
 const NUMERIC = new Set(["return", "steps", "fps", "left", "when"]);
 const MAX_ROWS = 300;
+const STATES = ["submitted", "queued", "starting", "running", "finished", "stopped", "failed", "killed", "damaged"];
 
 /** State of the table, which survives visits of other pages. */
 const view = { filter: "", state: "", sort: "when", descending: false, selected: new Set(), rows: new Map(), all: false, folded: new Set() };
@@ -28,6 +29,7 @@ export function selectedRuns() {
 
 export async function runsPage(main, events) {
   const found = await get("runs");
+  let revision = found.revision;
   view.rows = new Map(found.runs.map((run) => [run.key, run]));
   document.getElementById("root").textContent = found.root;
   const table = h("div.scroll");
@@ -37,18 +39,19 @@ export async function runsPage(main, events) {
     h("input", { type: "search", placeholder: "Filter: name, environment, algorithm …", "aria-label": "Filter runs", value: view.filter,
       oninput: (event) => { view.filter = event.target.value; draw(); } }),
     h("select", { "aria-label": "State", onchange: (event) => { view.state = event.target.value; draw(); } },
-      ["", "running", "finished", "stopped", "failed", "killed"].map((state) => h("option", { value: state, selected: state === view.state }, state || "all states")))),
+      ["", ...STATES].map((state) => h("option", { value: state, selected: state === view.state }, state || "all states")))),
     bar, table, note);
   const draw = () => drawTable(table, bar, note, draw);
   draw();
   let due = null;
   events.open("", {
-    runs: ({ changed, removed }) => {
-      for (const run of changed) view.rows.set(run.key, run);
-      for (const key of removed) { view.rows.delete(key); view.selected.delete(key); }
-      due ??= setTimeout(() => { due = null; if (table.isConnected && !table.contains(document.activeElement?.closest("td"))) draw(); }, 200);
+    runs: ({ all, runs }, number) => {
+      if (all) view.rows = new Map();
+      for (const run of runs) view.rows.set(run.key, run);
+      revision = number;
+      due ??= setTimeout(() => { due = null; if (table.isConnected) draw(); }, 200);
     },
-  });
+  }, () => revision);
 }
 
 function matches(run) {
@@ -76,7 +79,7 @@ function drawTable(place, bar, note, draw) {
     if (group) {
       const keys = members.map((run) => run.key);
       const folded = view.folded.has(group);
-      body.push(h("tr.group", {}, h("td", {}, checkbox(keys, `Select all runs of ${group}`, draw)),
+      body.push(h("tr.group", { "data-key": `group ${group}` }, h("td", {}, checkbox(keys, `Select all runs of ${group}`, draw)),
         h("td", { colspan: COLUMNS.length }, h("button", { type: "button", "aria-expanded": String(!folded), onclick: () => { folded ? view.folded.delete(group) : view.folded.add(group); draw(); } },
           folded ? "▸" : "▾"), ` ${group} `, h("span.dim", {}, `${members.length} runs`))));
       if (folded) continue;
@@ -84,10 +87,10 @@ function drawTable(place, bar, note, draw) {
     body.push(...members.map((run) => row(run, draw)));
   }
   if (!body.length) body.push(h("tr", {}, h("td", { colspan: COLUMNS.length + 1 }, h("span.dim", {}, view.rows.size ? "No run matches." : "No runs yet. Start one: srl train CartPole-v1"))));
-  fill(place, h("table", {}, h("thead", {}, head), h("tbody", {}, body)));
-  fill(note, rows.length > shown.length ? [`${shown.length} of ${rows.length} runs. `, h("button", { type: "button", onclick: () => { view.all = true; draw(); } }, "Show all")] : `${rows.length} run${rows.length === 1 ? "" : "s"}`);
+  patch(place, h("table", {}, h("thead", {}, head), h("tbody", {}, body)));
+  patch(note, rows.length > shown.length ? [`${shown.length} of ${rows.length} runs. `, h("button", { type: "button", onclick: () => { view.all = true; draw(); } }, "Show all")] : `${rows.length} run${rows.length === 1 ? "" : "s"}`);
   const chosen = selectedRuns();
-  fill(bar, chosen.length ? [h("span", {}, `${chosen.length} selected`), h("a", { href: `#/compare?${chosen.map((key) => `run=${encodeURIComponent(key)}`).join("&")}` }, h("button.primary", { type: "button", tabindex: -1 }, "Compare")),
+  patch(bar, chosen.length ? [h("span", {}, `${chosen.length} selected`), h("a", { href: `#/compare?${chosen.map((key) => `run=${encodeURIComponent(key)}`).join("&")}` }, h("button.primary", { type: "button", tabindex: -1 }, "Compare")),
     h("button", { type: "button", onclick: () => { view.selected.clear(); draw(); } }, "Clear")] : null);
 }
 
@@ -106,7 +109,7 @@ function returns(run) {
 }
 
 function row(run, draw) {
-  return h("tr", {},
+  return h("tr", { "data-key": run.key },
     h("td", {}, checkbox([run.key], `Select ${run.name}`, draw)),
     h("td", {}, stateBadge(run.state)),
     h("td.name", {}, h("a", { href: `#/run/${encodeURIComponent(run.key)}` }, run.name), run.error ? h("div.dim", {}, run.error) : null),

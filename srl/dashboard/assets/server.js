@@ -38,22 +38,24 @@ export class Events {
     setInterval(() => this.check(), 1000);
   }
 
-  open(key, handlers) {
+  /** `after` returns the number of the last event that the page knows. */
+  open(key, handlers, after = () => 0) {
     this.handlers = { runs: () => {}, run: () => {}, ...handlers };
     this.key = key;
+    this.after = after;
     this.connect();
   }
 
   connect() {
     this.source?.close();
-    const source = new EventSource(`api/events${this.key ? `?key=${encodeURIComponent(this.key)}` : ""}`);
+    const source = new EventSource(`api/events?key=${encodeURIComponent(this.key)}&after=${this.after()}`);
     this.source = source;
     this.heard = performance.now();
     for (const name of ["runs", "run", "beat"])
       source.addEventListener(name, (event) => {
         this.heard = performance.now();
         this.onConnection(true);
-        if (name !== "beat") this.handlers[name](JSON.parse(event.data));
+        if (name !== "beat") this.handlers[name](JSON.parse(event.data), Number(event.lastEventId));
       });
     source.onerror = () => this.onConnection(false);
   }

@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -78,12 +79,16 @@ def _as_tuples(value: Any) -> Any:
     return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
 
 
+CALLBACK = "callback"
+"""Kind of the events of callbacks in system.jsonl."""
+
+
 class LiveRun:
     """Implementation of :class:`srl.callbacks.callback.RunControl`. Callbacks run in another thread, so the session
     carries out their requests between two rounds of supervision."""
 
     def __init__(self, path: Path, controller: Controller) -> None:
-        self.notify = controller.add_message
+        self.notify = partial(controller.add_message, event=CALLBACK)
         self.path = path
         self.name = path.name
         self.steps = 0

@@ -82,7 +82,7 @@ class RunRecord:
         self._metrics.append(evaluation.step, row, time.time())
 
     def add_event(self, gauges: Gauges, event: str, text: str) -> None:
-        """Write a row for a message of the run (`message`), a checkpoint or a resume."""
+        """Write a row for an event of the run, such as `worker`, `host lost`, `callback`, `checkpoint` or `resume`."""
         now = time.time()
         row = {"kind": EVENT, "elapsed": round(now - gauges.began, 3), "event": event, "text": text}
         self._system.append(gauges.recorded_step, row, now)

@@ -133,7 +133,7 @@ class Session:
             self._live = LiveRun(run.path, self._controller)
             only_warn = options.run.callback_errors == "warn"
             self._callbacks = CallbackRunner(
-                [*named, *callbacks], self._live, not scheduler.inline, self._notify, only_warn=only_warn
+                [*named, *callbacks], self._live, not scheduler.inline, self._live.notify, only_warn=only_warn
             )
             best_by = options.checkpoints.best
             self._writer = BackgroundWriter(not scheduler.inline, self._notify)
@@ -299,7 +299,7 @@ class Session:
 
     def _on_report(self, message: Report) -> None:
         if isinstance(message, Notice):
-            self._events.append(("message", message.text))
+            self._events.append((message.event, message.text))
             return
         gauges = self._controller.gauges
         if isinstance(message, Evaluated):

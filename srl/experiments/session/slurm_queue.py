@@ -117,9 +117,9 @@ def refuse_if_running(run: RunDirectory) -> None:
 
 
 def queued(root: Path, answering: Container[str]) -> list[QueuedJob]:
-    """Return the unfinished jobs of runs below `root` that are not in `answering`, newest last. Raises SlurmError if
-    Slurm does not respond."""
-    jobs = {cluster: job_of(cluster) for cluster in submitted(root) if cluster.parent.name not in answering}
+    """Return the unfinished jobs of runs below `root` whose paths are not in `answering`, newest last. Raises
+    SlurmError if Slurm does not respond."""
+    jobs = {cluster: job_of(cluster) for cluster in submitted(root) if str(cluster.parent.resolve()) not in answering}
     wanted = [job for job in jobs.values() if job]
     if not wanted or shutil.which("squeue") is None:
         return []

@@ -39,7 +39,7 @@ class HostLossHandler:
         self._losses.add(time.monotonic())
         lost = [worker.worker_id for worker in self._workers.values() if worker.host == host]
         deaths = [Died(worker_id, f"its host {host} is lost", blameless=True) for worker_id in lost]
-        return HostEvent(f"host {host} is lost with {len(lost)} workers: {reason}"), deaths
+        return HostEvent(f"host {host} is lost with {len(lost)} workers: {reason}", lost=True), deaths
 
     def choose_host(self, worker: PlacedWorker) -> HostCapacity | None:
         """Choose a worker's host; None if it must wait. A replacement prefers its previous host, and may share CPUs.
