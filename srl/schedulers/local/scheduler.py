@@ -30,7 +30,7 @@ from srl.base.meter import Meter
 from srl.base.process import uninterrupted
 from srl.schedulers.local import zygote_launch
 from srl.schedulers.local.run_memory import RunMemory
-from srl.schedulers.local.strays import kill_strays
+from srl.schedulers.local.strays import kill_strays, worker_mark
 from srl.schedulers.local.usage import UsageMeters
 from srl.schedulers.local.worker_logs import LogStore, WorkerLogs
 from srl.schedulers.local.zygote import (
@@ -67,6 +67,7 @@ class _Child:
     control: Channel
     log: str  # name of its log
     zygote: ZygoteHandle
+    mark: int  # of the processes that it starts
     pid: int = 0
     pidfd: int = -1  # readable once the process has ended
     ended: bool = False  # whether its process has ended; the zygote reports how
@@ -97,6 +98,7 @@ class ProcessScheduler(Scheduler):
         self._usage = UsageMeters(self._network.host)
         self._children: dict[int, _Child] = {}  # by page
         self._pages: dict[tuple[str, int], int] = {}
+        self._launches = 0
         self._events: deque[Event] = deque()
         self._poller = select.poll()
         self._retired: list[ZygoteHandle] = []  # unresponsive zygotes whose workers are still alive
@@ -133,9 +135,13 @@ class ProcessScheduler(Scheduler):
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._memory.meters.meter(page).reset()
         log = f"{worker_id.group}-{worker_id.index}"
-        request = ForkRequest(worker_id.group, worker_id.index, worker_id.incarnation, page, seed, niceness, config)
+        self._launches += 1
+        mark = worker_mark(self._handle.mark, self._launches)
+        request = ForkRequest(
+            worker_id.group, worker_id.index, worker_id.incarnation, page, seed, niceness, mark, config
+        )
         control = control_channel(ours, worker_id.name)
-        self._children[page] = _Child(worker_id, page, control, log, self._handle)
+        self._children[page] = _Child(worker_id, page, control, log, self._handle, mark)
         self._poller.register(control.fileno(), select.POLLIN)
         output = self._logs.open(log)
         with theirs:
@@ -303,7 +309,7 @@ class ProcessScheduler(Scheduler):
                 self._poller.unregister(child.pidfd)
             os.close(child.pidfd)
         if child.zygote.process.returncode is None:  # otherwise one search finds what all its workers left behind
-            kill_strays(f"{child.zygote.mark}/{child.worker_id.name}.{child.worker_id.incarnation}")
+            kill_strays(child.mark)
         if child.control.fileno() >= 0:
             self._receive(child)  # messages from before its death
         if child.control.fileno() >= 0:

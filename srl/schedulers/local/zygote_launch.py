@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import signal
 import socket
 import subprocess
@@ -13,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from srl.schedulers.local.strays import MARK, kill_strays
+from srl.schedulers.local.strays import MARK, kill_strays, new_mark
 
 MESSAGE_BYTES = 1 << 20
 END_SECONDS = 1.0
@@ -42,7 +41,7 @@ class ZygoteHandle(NamedTuple):
 
     process: subprocess.Popen[bytes]
     channel: socket.socket
-    mark: str
+    mark: int
     """Mark of its descendants (see `strays`)."""
 
 
@@ -68,7 +67,7 @@ def take_zygote() -> ZygoteHandle:
 def _start(preload: Sequence[str]) -> ZygoteHandle:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MESSAGE_BYTES)
-    mark = secrets.token_hex(8)
+    mark = new_mark()
     with theirs:
         process = subprocess.Popen(
             [sys.executable, "-m", "srl.schedulers.local.zygote", str(theirs.fileno()), *preload],
@@ -76,7 +75,7 @@ def _start(preload: Sequence[str]) -> ZygoteHandle:
             stdin=subprocess.DEVNULL,
             stdout=sys.__stderr__,  # until it has a log
             start_new_session=True,  # so that Ctrl-C in a terminal reaches only the supervisor
-            env={**os.environ, **ENVIRONMENT, MARK: mark},
+            env={**os.environ, **ENVIRONMENT, MARK: str(mark)},
         )
     return ZygoteHandle(process, ours, mark)
 
