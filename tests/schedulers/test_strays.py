@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import threading
+from itertools import islice
 
 import psutil
 import pytest
 from support.waiting import wait_for
 
-from srl.schedulers.local.strays import MARK, MarkedCalls, kill_strays, mark_process, new_mark, worker_mark
+from srl.schedulers.local.strays import MARK, MarkedCalls, kill_strays, mark_process, new_mark, worker_marks
 
 
 def start(mark: int, by_limit: bool) -> subprocess.Popen[bytes]:
@@ -23,7 +24,7 @@ def start(mark: int, by_limit: bool) -> subprocess.Popen[bytes]:
 @pytest.mark.parametrize("by_limit", [True, False])
 def test_only_processes_with_the_mark_or_one_below_it_are_killed(by_limit: bool) -> None:
     mark = new_mark()
-    marks = (mark, worker_mark(mark, 1), worker_mark(mark, 2), new_mark())
+    marks = (mark, *islice(worker_marks(mark), 2), new_mark())
     started = [start(each, by_limit) for each in marks]
     try:
         kill_strays(marks[1])
@@ -41,11 +42,6 @@ def test_only_processes_with_the_mark_or_one_below_it_are_killed(by_limit: bool)
 def test_an_empty_mark_is_refused() -> None:
     with pytest.raises(ValueError, match="empty"):
         kill_strays(0)
-
-
-def test_numbers_of_workers_never_give_the_mark_of_the_run() -> None:
-    mark = new_mark()
-    assert mark not in {worker_mark(mark, number) for number in (0, 1, (1 << 24) - 2, (1 << 24) - 1, 1 << 24)}
 
 
 def test_calls_mark_what_they_start_and_no_other_thread_does_meanwhile() -> None:

@@ -30,7 +30,7 @@ from srl.base.meter import Meter
 from srl.base.process import uninterrupted
 from srl.schedulers.local import zygote_launch
 from srl.schedulers.local.run_memory import RunMemory
-from srl.schedulers.local.strays import kill_strays, worker_mark
+from srl.schedulers.local.strays import kill_strays
 from srl.schedulers.local.usage import UsageMeters
 from srl.schedulers.local.worker_logs import LogStore, WorkerLogs
 from srl.schedulers.local.zygote import (
@@ -98,7 +98,6 @@ class ProcessScheduler(Scheduler):
         self._usage = UsageMeters(self._network.host)
         self._children: dict[int, _Child] = {}  # by page
         self._pages: dict[tuple[str, int], int] = {}
-        self._launches = 0
         self._events: deque[Event] = deque()
         self._poller = select.poll()
         self._retired: list[ZygoteHandle] = []  # unresponsive zygotes whose workers are still alive
@@ -135,11 +134,9 @@ class ProcessScheduler(Scheduler):
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._memory.meters.meter(page).reset()
         log = f"{worker_id.group}-{worker_id.index}"
-        self._launches += 1
-        mark = worker_mark(self._handle.mark, self._launches)
-        request = ForkRequest(
-            worker_id.group, worker_id.index, worker_id.incarnation, page, seed, niceness, mark, config
-        )
+        mark = next(self._handle.worker_marks)
+        who = (worker_id.group, worker_id.index, worker_id.incarnation)
+        request = ForkRequest(*who, page, seed, niceness, mark, config)
         control = control_channel(ours, worker_id.name)
         self._children[page] = _Child(worker_id, page, control, log, self._handle, mark)
         self._poller.register(control.fileno(), select.POLLIN)

@@ -33,13 +33,14 @@ _OF_PROCESS = 1
 
 
 def new_mark() -> int:
-    """Return a mark for the processes of a zygote or of an inline run. Those of its workers are `worker_mark`."""
+    """Return a mark for the processes of a zygote or of an inline run."""
     return _BASE | secrets.randbits(62 - WORKER_BITS) << WORKER_BITS
 
 
-def worker_mark(mark: int, number: int) -> int:
-    """Return the mark for the processes of a worker, of which `number`, from 1, counts the starts."""
-    return mark | (number % ((1 << WORKER_BITS) - 1) + 1)
+def worker_marks(mark: int) -> Iterator[int]:
+    """Yield marks below this one, for the processes of one worker each."""
+    while True:  # after so many starts of workers, those with the first marks have ended
+        yield from (mark | number for number in range(1, 1 << WORKER_BITS))
 
 
 def mark_process(mark: int) -> None:

@@ -9,10 +9,10 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from srl.schedulers.local.strays import MARK, kill_strays, new_mark
+from srl.schedulers.local.strays import MARK, kill_strays, new_mark, worker_marks
 
 MESSAGE_BYTES = 1 << 20
 END_SECONDS = 1.0
@@ -43,6 +43,8 @@ class ZygoteHandle(NamedTuple):
     channel: socket.socket
     mark: int
     """Mark of its descendants (see `strays`)."""
+    worker_marks: Iterator[int]
+    """Marks of the descendants of its workers."""
 
 
 _started_early: list[ZygoteHandle] = []
@@ -77,7 +79,7 @@ def _start(preload: Sequence[str]) -> ZygoteHandle:
             start_new_session=True,  # so that Ctrl-C in a terminal reaches only the supervisor
             env={**os.environ, **ENVIRONMENT, MARK: str(mark)},
         )
-    return ZygoteHandle(process, ours, mark)
+    return ZygoteHandle(process, ours, mark, worker_marks(mark))
 
 
 def end_zygote(handle: ZygoteHandle) -> None:
