@@ -24,6 +24,7 @@ from srl.base.state import NotResumable, State, part, under
 from srl.base.tree import Array
 from srl.names.table import NameView
 from srl.schedulers.local.run_memory import RunMemory
+from srl.schedulers.local.strays import MarkedCalls
 from srl.transports.inproc import InprocTransport
 from srl.workers.context import WorkerContext
 from srl.workers.process import failure_text, limit_threads
@@ -51,6 +52,7 @@ class InlineScheduler(Scheduler):
             importlib.import_module("torch")
         limit_threads()
         self._transport = InprocTransport()
+        self._calls = MarkedCalls()  # of code that may belong to environments
         self._memory = memory
         self._entries: dict[WorkerId, _Entry] = {}
         self._meters: dict[WorkerId, Meter] = {}
@@ -77,7 +79,8 @@ class InlineScheduler(Scheduler):
             replays=self._memory.replays,
         )
         try:
-            worker = config.build(context)
+            with self._calls:
+                worker = config.build(context)
         except Exception as error:
             print(traceback.format_exc())
             send(Failure(failure_text(error, fatal=True) or repr(error), fatal=True))
@@ -99,7 +102,8 @@ class InlineScheduler(Scheduler):
             elif isinstance(message, Stop):
                 self._end(worker_id, "stopped", clean=True)
             elif isinstance(message, Instruction) and isinstance(entry.worker, InstructedWorker):
-                self._attempt(worker_id, partial(entry.worker.instruct, message))
+                with self._calls:
+                    self._attempt(worker_id, partial(entry.worker.instruct, message))
 
     def kill(self, worker_id: WorkerId) -> None:
         if worker_id in self._entries:
@@ -130,18 +134,22 @@ class InlineScheduler(Scheduler):
         for worker_id in [worker_id for worker_id, entry in self._entries.items() if entry.finished]:
             self._end(worker_id, "finished", clean=True)
         until = time.monotonic() + POLL_SECONDS
-        while not self._events:  # the controller must handle a new name or a failure before the workers continue
-            restoring = bool(self._saved)
-            for worker_id, entry in list(self._entries.items()):
-                if restoring:
-                    self._restore_one(worker_id, entry)
-                elif not entry.finished:
-                    self._poll_one(worker_id, entry)
-            if time.monotonic() >= until:
-                break
+        with self._calls:
+            while not self._events:  # the controller must handle a new name or a failure before the workers continue
+                self._poll_all()
+                if time.monotonic() >= until:
+                    break
         events = list(self._events)
         self._events.clear()
         return events
+
+    def _poll_all(self) -> None:
+        restoring = bool(self._saved)
+        for worker_id, entry in list(self._entries.items()):
+            if restoring:
+                self._restore_one(worker_id, entry)
+            elif not entry.finished:
+                self._poll_one(worker_id, entry)
 
     def _restore_one(self, worker_id: WorkerId, entry: _Entry) -> None:
         saved = self._saved.get(worker_id.name)
@@ -185,4 +193,5 @@ class InlineScheduler(Scheduler):
     def close(self) -> None:
         for worker_id in list(self._entries):
             self._end(worker_id, "closed", clean=True)
+        self._calls.kill_strays()
         self._runtime.cleanup()

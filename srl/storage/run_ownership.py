@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
 import signal
 import socket
+import tempfile
 import threading
 import time
 from dataclasses import dataclass, field
@@ -30,7 +32,11 @@ as dead. Measured by the clock of the process that waits."""
 LOOK_SECONDS = 0.2
 MAX_GAP_SECONDS = 1.0  # a look that takes longer, because the file server does not answer, counts as this
 RECORD_BYTES = 512  # size of the file, which is rewritten in place
+CLOCK_SECONDS = 60.0
+"""Time for which the difference between the clocks of a file system and of this process is kept."""
 GONE = (errno.ENOENT, errno.ESTALE)
+
+_clocks: dict[int, tuple[float, float]] = {}  # device -> when it was measured, and the difference then
 
 
 class Owner(msgspec.Struct, frozen=True):
@@ -166,15 +172,39 @@ def newest(directory: Path) -> tuple[int, Owner | None]:
 
 
 def is_owned(directory: Path) -> bool:
-    """Return whether a living process owns the directory, without waiting. An owner on another host counts as alive if
-    it has written its file recently, by the clocks of this host and of the file system."""
+    """Return whether a living process owns the directory. An owner on another host counts as alive if it wrote its
+    file recently by the clock of the file system. In a directory of another user, where this process writes no file to
+    read that clock, it waits for a new beat, up to half of LEASE_SECONDS."""
     try:
-        epoch, owner = newest(directory)
+        epoch, owner = found = newest(directory)
         if owner is None or owner.released or owner.is_local:
             return owner is not None and owner.is_alive
-        return time.time() - _path(directory, epoch).stat().st_mtime < 2 * LEASE_SECONDS
+        age = _file_system_time(directory) - _path(directory, epoch).stat().st_mtime
+        if age > -1.0:  # the clock of files is coarse
+            return age < 2 * LEASE_SECONDS
+        deadline = time.monotonic() + LEASE_SECONDS / 2
+        while newest(directory) == found and time.monotonic() < deadline:
+            time.sleep(LOOK_SECONDS)
+        after = newest(directory)
+        return after != found and not (after[1] is not None and after[1].released)
     except OSError:
         return False
+
+
+def _file_system_time(directory: Path) -> float:
+    """Return what time it is for the file system of a directory, or -inf if it belongs to another user."""
+    status = directory.stat()
+    known = _clocks.get(status.st_dev)
+    if known is not None and time.monotonic() - known[0] < CLOCK_SECONDS:
+        return time.monotonic() + known[1]
+    if status.st_uid != os.geteuid():
+        return -math.inf
+    with tempfile.NamedTemporaryFile(prefix=".srl-clock-", dir=directory) as file:
+        file.write(b"0")
+        file.flush()
+        os.fsync(file.fileno())  # a server may set the time only then
+        _clocks[status.st_dev] = (time.monotonic(), os.fstat(file.fileno()).st_mtime - time.monotonic())
+    return _file_system_time(directory)
 
 
 def signal_owner(directory: Path, number: int) -> None:

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,10 +32,12 @@ from srl.api.algorithm import AlgorithmConfig
 from srl.api.lanes import LanesConfig
 from srl.api.spaces import Space
 from srl.base.config import UntrustedCode
-from srl.base.object_names import NAMES, load_part
+from srl.base.object_names import NAMES, load_part, part_name
+from srl.callbacks.callback import Callback
 from srl.cli.main import main
-from srl.experiments.options.train_options import SECTIONS, TrainOptions
-from srl.experiments.sweeps.plan import Plan, Search, Variant
+from srl.experiments.options.config_file import gather
+from srl.experiments.options.train_options import TrainOptions
+from srl.experiments.sweeps.plan import Plan
 from srl.storage.run_directory import RunDirectory
 from srl.storage.signatures import sign
 
@@ -55,12 +57,15 @@ FILES = {
 CHECKED_TEXTS = {
     *("algo", "network", "sinks", "callbacks", "graph", "env_args", "roles", "join_file", "address", "slurm_options"),
     *("replay_dir", "data", "expert", "partition", "resources", "env", "function", "name", "kwargs", "options", "game"),
+    *("parameters", "url"),
 }
 """Texts in files of which `named_code`, `check_named_environment` or `__post_init__` refuse some."""
 PLAIN_TEXTS = {
     *("until", "recipe", "log_info", "best", "metric", "label", "variant"),  # looked up, or only compared and shown
     *("entities", "scans", "global_keys", "mask_key", "items", "policy"),  # keys of observations, names of policies
     *("dtype", "native_dtype", "device"),  # parsed by NumPy and PyTorch
+    *("option", "fact", "field"),  # names of options, facts and JSON keys, compared with those that exist
+    "checkpoint",  # read as a checkpoint, which refuses everything else
     "bind",  # an address of this machine
 }
 """Texts in files that lead neither to an import nor to a file, a program or a connection."""
@@ -86,26 +91,34 @@ def _holds_text(hint: Any) -> bool:
     return hint in (str, Path, Any, object) or any(map(_holds_text, typing.get_args(hint)))
 
 
+def _hints(kind: type) -> dict[str, Any]:
+    hints = typing.get_type_hints(kind)
+    return {field.name: hints[field.name] for field in dataclasses.fields(kind) if field.init}
+
+
+def _classes_in(hint: Any) -> set[type]:
+    inner = set().union(*map(_classes_in, typing.get_args(hint)))
+    return inner | {hint} if isinstance(hint, type) and hint.__module__.startswith("srl.") else inner
+
+
+def _read_from_files(kinds: Iterable[type]) -> set[type]:
+    """Return the kinds that a file of a run may contain, also within others."""
+    kinds = [kind for kind in kinds if dataclasses.is_dataclass(kind)]
+    roots: set[Any] = {AlgorithmConfig, LanesConfig, Space, TrainOptions, Plan, Callback}
+    while True:
+        found = {kind for kind in kinds if issubclass(kind, tuple(roots))}
+        inner = {one for kind in found for hint in _hints(kind).values() for one in _classes_in(hint)}
+        if inner <= roots:
+            return found
+        roots |= inner
+
+
 def test_every_text_in_a_file_was_reviewed() -> None:
     """A new field: find out where its text goes, extend `named_code` if needed, and add it to one of the lists."""
-    read: Any = (
-        AlgorithmConfig,
-        LanesConfig,
-        Space,
-        TrainOptions,
-        Plan,
-        Variant,
-        Search,
-        *SECTIONS.values(),
-    )
     kinds = {name: kind for name in NAMES.values() if isinstance(kind := load_part(name), type)}
-    found = {
-        field.name
-        for kind in kinds.values()
-        if issubclass(kind, read) and dataclasses.is_dataclass(kind)
-        for field in dataclasses.fields(kind)
-        if field.init and _holds_text(typing.get_type_hints(kind)[field.name])
-    }
+    read = _read_from_files(kinds.values())
+    assert {"game", "openspiel-game", "alphazero", "muzero", "dict-space"} <= {part_name(kind) for kind in read}
+    found = {name for kind in read for name, hint in _hints(kind).items() if _holds_text(hint)}
     assert found == CHECKED_TEXTS | PLAIN_TEXTS
     for kind in kinds.values():
         if "network" in getattr(kind, "__dataclass_fields__", ()):
@@ -171,6 +184,13 @@ def test_no_part_of_a_checkpoint_runs_code(gadget: Gadget, capsys: pytest.Captur
         {"env": "srl_gadget_module:Env-v0"},
         {"env": "pettingzoo:srl_gadget_module"},
         {"env": "pettingzoo:os:system"},
+        {"env": "game:os:system"},
+        {"env": "game:srl_gadget_module:Game"},
+        {"env": "game:pettingzoo:srl_gadget_module"},
+        {"env": "game:pettingzoo:srl_gadget_module:make"},
+        {"env": "game:openspiel:efg_game(filename=/tmp/x)"},
+        {"env": "game:openspiel:efg_game", "env_args": {"filename": "/tmp/x"}},
+        {"env": "game:connect-four", "env_args": {"file": "/tmp/x"}},
         {"env": "CartPole-v1", "algo": "srl_gadget_module:make"},
         {"env": "CartPole-v1", "algorithm": {"network": "srl_gadget_module:make"}},
         {"env": "CartPole-v1", "graph": "srl_gadget_module:make"},
@@ -192,6 +212,22 @@ def test_an_options_file_runs_no_code(
     assert "--trust-code" in refused(gadget, capsys, "train", "--config", str(path), "--steps", "64")
     with watch_execution(gadget.canary), pytest.raises(ValueError, match="--trust-code"):
         srl.train(config=path, steps=64)
+
+
+@pytest.mark.parametrize(
+    ("env", "options"),
+    [
+        ("game:connect-four", {"openings": 0.5}),
+        ("game:in-a-row", {"rows": 4, "columns": 4, "length": 3}),
+        ("game:openspiel:breakthrough", {"rows": 6}),
+        ("game:pettingzoo:classic.tictactoe_v3", {}),
+    ],
+)
+def test_a_file_may_name_games_of_srl_and_of_known_packages(gadget: Gadget, env: str, options: dict[str, Any]) -> None:
+    path = _options_file(gadget, env=env, env_args=options)
+    assert gather(path, {}, "flag").environment("") == env
+    with pytest.raises(UntrustedCode, match="file=/tmp/x"):
+        gather(_options_file(gadget, env=env, env_args={**options, "file": "/tmp/x"}), {}, "flag").environment("")
 
 
 def test_options_of_a_file_for_an_environment_of_the_command_line_name_no_files(

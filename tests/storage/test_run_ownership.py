@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import msgspec
@@ -89,6 +90,31 @@ def test_a_directory_is_taken_from_a_host_only_if_its_beats_stop(hosts: None, tm
         first.check()
     second.check()
     second.release()
+
+
+@pytest.mark.parametrize("skew", [-100_000.0, 100_000.0])
+@pytest.mark.parametrize("foreign", [False, True])
+def test_an_owner_on_a_host_with_another_clock_is_seen(
+    hosts: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, skew: float, foreign: bool
+) -> None:
+    real = time.time
+    monkeypatch.setattr(run_ownership, "_clocks", {})
+    monkeypatch.setattr(time, "time", lambda: real() + skew)
+    if foreign:
+        monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    ownership = acquire(tmp_path)
+    assert is_owned(tmp_path)
+    die(ownership)
+    os.utime(ownership.path, (real() - 60, real() - 60))
+    assert not is_owned(tmp_path)
+    assert list(tmp_path.iterdir()) == [ownership.path]
+
+
+def test_an_owner_whose_file_system_has_set_its_clock_back_is_seen(hosts: None, tmp_path: Path) -> None:
+    ownership = acquire(tmp_path)
+    die(ownership)
+    os.utime(ownership.path, (time.time() + 1000, time.time() + 1000))
+    assert not is_owned(tmp_path)
 
 
 def test_an_owner_that_lives_on_can_be_replaced_by_force_and_writes_no_checkpoint(hosts: None, tmp_path: Path) -> None:

@@ -157,6 +157,9 @@ def hidden_names(file: Path) -> dict[str, Callable[[dict[str, Any]], Any]]:
     def lanes(kind: str, **fields: Any) -> Callable[[dict[str, Any]], Any]:
         return lambda config: config.update(lanes={"type": kind, "fields": fields})
 
+    def game(kind: str, **fields: Any) -> Callable[[dict[str, Any]], Any]:
+        return lanes("game", game={"type": f"{kind}-game", "fields": fields})
+
     return {
         "callback after a comma": option("run", callbacks=[f"/,/..{file}:make"]),
         "callback beside the run": option("run", callbacks=[f",/../{file.name}:make"]),
@@ -179,6 +182,14 @@ def hidden_names(file: Path) -> dict[str, Callable[[dict[str, Any]], Any]]:
         "roms of PettingZoo": lanes(
             "pettingzoo", name="pettingzoo:atari.pong_v3", kwargs={"auto_rom_install_path": str(file)}
         ),
+        "roms of a game of PettingZoo": game(
+            "pettingzoo", name="atari.pong_v3", kwargs={"auto_rom_install_path": str(file)}
+        ),
+        "file of a game of OpenSpiel": game("openspiel", name="efg_game", parameters={"filename": str(file)}),
+        "file of a game in a game": game(
+            "openspiel", name="repeated_game", parameters={"stage_game": {"a": str(file)}}
+        ),
+        "file in the name of a game": game("openspiel", name=f"efg_game(filename={file})"),
         "path": lanes("vector", name="CartPole-v1", kwargs={"a": {"type": "path", "value": str(file)}}),
     }
 

@@ -1,7 +1,9 @@
 """Faults in a running job: training goes on, no committed update is lost, and nothing is left behind."""
 
 import json
+import os
 import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 from support import faulty_environments
 from support.terminals import GENTLE, Command, Terminal, kill, wait_for, wait_until_gone, worker
 
+import srl
 from srl.storage.update_journal import check, read, updates
 
 BROKEN = faulty_environments.__file__
@@ -221,28 +224,75 @@ def test_a_second_ctrl_c_ends_the_run_at_once(terminal: Terminal, tmp_path: Path
     assert "srl resume" not in ended.out, ended.out
 
 
+ESCAPING = """
+import subprocess
+from srl.testing.environments import Tracer
+
+def make():
+    # Their parent ends at once; they have no variable of the run, and sessions of their own.
+    command = ["/bin/sh", "-c", "sleep {seconds} & exec setsid sleep {seconds} &"]
+    subprocess.run(command, env={{}}, start_new_session=True)
+    return Tracer()
+"""
+PLAIN = """
+import subprocess
+from srl.testing.environments import Tracer
+
+def make():
+    subprocess.Popen(["sleep", "{seconds}"])
+    return Tracer()
+"""
+
+
+def sleeping(seconds: int) -> list[psutil.Process]:
+    """Return the processes that sleep for this time, which no other test uses. One that has ended has no arguments."""
+    return [each for each in psutil.process_iter(["cmdline"]) if each.info["cmdline"] == ["sleep", str(seconds)]]
+
+
 @pytest.mark.parametrize(
-    "session", [pytest.param(False, marks=pytest.mark.slow), True], ids=["same session", "own session"]
+    "code", [pytest.param(PLAIN, marks=pytest.mark.slow), ESCAPING], ids=["child", "own session, parent and variables"]
 )
-def test_processes_that_a_worker_started_end_with_it(terminal: Terminal, tmp_path: Path, session: bool) -> None:
-    (tmp_path / "simulator.py").write_text(
-        "import subprocess\n"
-        "from srl.testing.environments import Tracer\n"
-        "def make():\n"
-        f"    subprocess.Popen(['sleep', '1000'], start_new_session={session})\n"
-        "    return Tracer()\n"
-    )
-    command = terminal.train(f"{tmp_path}/simulator.py:make", *LONG, "--lanes", "2")
+def test_processes_that_a_worker_started_end_with_it(terminal: Terminal, tmp_path: Path, code: str) -> None:
+    seconds = 100_000 + os.getpid()
+    (tmp_path / "simulator.py").write_text(code.format(seconds=seconds))
+    command = terminal.train(f"{tmp_path}/simulator.py:make", *LONG, "--lanes", "2", "--actors", "2")
     before = command.wait_for_steps(100)
-    actor = psutil.Process(worker(before, "actors/0")["pid"])
-    simulators = actor.children()
-    assert len(simulators) == 2
-    actor.kill()
-    after = wait_for_recovery(command, before, "actors/0")
-    wait_until_gone(lambda: [simulator for simulator in simulators if simulator.is_running()])
-    simulators = psutil.Process(worker(after, "actors/0")["pid"]).children()
+    per_actor = 2 * (2 if code == ESCAPING else 1)
+    wait_for(lambda: len(sleeping(seconds)) == 2 * per_actor, "both actors")
+    started = sleeping(seconds)
+    psutil.Process(worker(before, "actors/0")["pid"]).kill()
+    wait_for_recovery(command, before, "actors/0")
+    assert len(set(started) & set(sleeping(seconds))) == per_actor, "those of the other actor"
+    wait_for(lambda: len(sleeping(seconds)) == 2 * per_actor, "both actors again")
     interrupt(command)
-    wait_until_gone(lambda: [simulator for simulator in simulators if simulator.is_running()])
+    wait_until_gone(lambda: sleeping(seconds))
+
+
+@pytest.mark.parametrize("stopped", [pytest.param(True, marks=pytest.mark.slow), False])
+def test_processes_that_an_environment_started_end_with_an_inline_run(tmp_path: Path, stopped: bool) -> None:
+    """Those that the user's script or a callback starts do not."""
+    seconds = 200_000 + os.getpid()
+    (tmp_path / "simulator.py").write_text(ESCAPING.format(seconds=seconds))
+    own = [subprocess.Popen(["sleep", "1000"], env={}, start_new_session=True)]
+
+    class Starts(srl.Callback):
+        def on_update(self, record: object) -> None:
+            if len(own) == 1:
+                assert sleeping(seconds)
+                own.append(subprocess.Popen(["sleep", "1000"], env={}, start_new_session=True))
+                if stopped:
+                    os.kill(os.getpid(), signal.SIGINT)
+
+    try:
+        srl.train(
+            f"{tmp_path}/simulator.py:make", scheduler="inline", steps=400, lanes=2, root=tmp_path, callbacks=[Starts()]
+        )
+        wait_until_gone(lambda: sleeping(seconds))
+        assert [process.poll() for process in own] == [None, None]
+    finally:
+        for process in own:
+            process.kill()
+            process.wait()
 
 
 def test_a_killed_evaluator_is_replaced_and_other_workers_are_not_affected(terminal: Terminal) -> None:

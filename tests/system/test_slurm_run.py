@@ -100,6 +100,29 @@ def test_a_requeued_job_continues_from_its_checkpoint(terminal: Terminal, engine
     assert "SIGTERM: the run resumes from its checkpoint" in (run / "logs" / "slurm.log").read_text()
 
 
+@pytest.mark.slow
+def test_a_requeued_job_continues_from_its_newest_undamaged_checkpoint(terminal: Terminal, engine: Path) -> None:
+    root = ("--root", str(terminal.root))
+    shape = ("--hosts", "1", "--actors", "1", "--lanes", "8", "--horizon", "16", "--checkpoint-seconds", "1")
+    terminal.run("submit", "CartPole-v1", *root, "--name", "run", "--steps", "1000000000", *shape)
+    run = terminal.root / "run"
+    wait_for(lambda: len(checkpoints.checkpoints(run / "checkpoints")) >= 3, "three checkpoints")
+    terminal.run_program("scancel", "7")  # the power fails
+    *_, whole, damaged = checkpoints.checkpoints(run / "checkpoints")
+    arrays = damaged / "arrays.safetensors"
+    content = bytearray(arrays.read_bytes())
+    content[len(content) // 2] ^= 1
+    arrays.write_bytes(content)
+    steps = int(whole.name.rpartition("-")[2])
+
+    assert terminal.run_program("sbatch", "--parsable", str(run / "cluster" / "job.sh")).code == 0
+    wait_for(lambda: f'"from step {steps:,}"' in (run / "system.jsonl").read_text(), "a resume from the one before")
+    wait_for(lambda: checkpoints.checkpoints(run / "checkpoints")[-1] not in (whole, damaged), "another checkpoint")
+    assert terminal.run("stop", "run", *root).code == 0
+    wait_for(lambda: (run / "cluster" / "outcome.json").exists(), "the end of the job")
+    assert damaged.name in (run / "logs" / "slurm.log").read_text()
+
+
 def test_train_on_slurm_waits_for_the_end_of_the_job(terminal: Terminal, engine: Path) -> None:
     sizes = (*SMALL, "--hosts", "1", "--actors", "1")  # tests that take longer have two hosts
     ended = terminal.train("CartPole-v1", *sizes, "--scheduler", "slurm", "--steps", "3000").end()

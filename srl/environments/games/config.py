@@ -82,6 +82,12 @@ class GameConfig(LanesConfig):
         return self.game
 
 
+def is_packaged_game(environment: str) -> bool:
+    """Return whether this names a game of SRL, OpenSpiel or PettingZoo. Other names are those of code."""
+    prefix, _, name = environment.partition(":")
+    return f"{prefix}:" == PREFIX and (name in GAMES or name.startswith((f"{OPENSPIEL}:", f"{PETTINGZOO}:")))
+
+
 def game_config(name: str, options: Mapping[str, Any]) -> GameConfig:
     """Return the config of a game by its name without the prefix. Raises ValueError for unknown names and options."""
     own = {field.name for field in dataclasses.fields(GameConfig)} - {"game", "seats", "states", "mask_key"}

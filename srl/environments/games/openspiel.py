@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from srl.api.lanes import named_texts
 from srl.api.simulator import SimulatorConfig
 from srl.api.spaces import Box
 from srl.base.errors import nearest
@@ -28,6 +30,11 @@ class OpenSpielConfig(SimulatorConfig):
 
     def title(self) -> str:
         return f"openspiel:{self.name}"
+
+    def named_code(self) -> tuple[str, ...]:
+        # `efg_game` and others open files that parameters name, also in a name: `efg_game(filename=x)`.
+        own = re.fullmatch("[a-z0-9_]+", self.name)
+        return (*(() if own else (self.title(),)), *named_texts(self.parameters))
 
 
 class OpenSpielGame(HistorySimulator):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import select
 import signal
 import sys
@@ -19,7 +18,7 @@ from srl.base.errors import debugging, full_traceback, user_traceback
 from srl.base.object_names import load_object
 from srl.base.process import STOP_SIGNALS, signal_on_parent_death
 from srl.environments.failures import EnvironmentBroken
-from srl.schedulers.local.strays import MARK, kill_strays
+from srl.schedulers.local.strays import kill_strays, mark_process, new_mark
 
 UNFORKABLE = ("jax", "tensorflow")
 """Libraries with threads that do not exist in a forked process, which would wait for them forever."""
@@ -47,11 +46,11 @@ def in_child(work: Callable[[], Any], timeout: float, what: str) -> Any:
     sys.stderr.flush()
     reading, writing = os.pipe()
     parent = os.getpid()
-    mark = secrets.token_hex(8)
+    mark = new_mark()
     pid = os.fork()
     if pid == 0:
         os.close(reading)
-        os.environ[MARK] = mark
+        mark_process(mark)
         _run(work, writing, parent)
     with contextlib.suppress(OSError):  # the child does the same; either may be first
         os.setpgid(pid, pid)

@@ -93,12 +93,13 @@ def check_named_environment(env: str, env_args: Mapping[str, Any], place: str, t
     """Raise UntrustedCode if a file names an environment that is not in one of the known packages, or options of it
     that could name a file."""
     from srl.environments.factories import is_known
+    from srl.environments.games.config import is_packaged_game
     from srl.environments.registry import lanes_config
 
     if trust_code is True:
         return
     named: tuple[str, ...] = () if is_known(env) else (env,)
-    if named and (":" not in env or env.startswith(("envpool:", "pettingzoo:"))):
+    if named and (":" not in env or env.startswith(("envpool:", "pettingzoo:")) or is_packaged_game(env)):
         named = lanes_config(env).named_code()  # without the options: checking them would import the environment
     refuse_code((*named, *named_texts(env_args)), place, trust_code)
 

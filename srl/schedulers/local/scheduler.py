@@ -67,6 +67,7 @@ class _Child:
     control: Channel
     log: str  # name of its log
     zygote: ZygoteHandle
+    mark: int  # of the processes that it starts
     pid: int = 0
     pidfd: int = -1  # readable once the process has ended
     ended: bool = False  # whether its process has ended; the zygote reports how
@@ -133,9 +134,11 @@ class ProcessScheduler(Scheduler):
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._memory.meters.meter(page).reset()
         log = f"{worker_id.group}-{worker_id.index}"
-        request = ForkRequest(worker_id.group, worker_id.index, worker_id.incarnation, page, seed, niceness, config)
+        mark = next(self._handle.worker_marks)
+        who = (worker_id.group, worker_id.index, worker_id.incarnation)
+        request = ForkRequest(*who, page, seed, niceness, mark, config)
         control = control_channel(ours, worker_id.name)
-        self._children[page] = _Child(worker_id, page, control, log, self._handle)
+        self._children[page] = _Child(worker_id, page, control, log, self._handle, mark)
         self._poller.register(control.fileno(), select.POLLIN)
         output = self._logs.open(log)
         with theirs:
@@ -303,7 +306,7 @@ class ProcessScheduler(Scheduler):
                 self._poller.unregister(child.pidfd)
             os.close(child.pidfd)
         if child.zygote.process.returncode is None:  # otherwise one search finds what all its workers left behind
-            kill_strays(f"{child.zygote.mark}/{child.worker_id.name}.{child.worker_id.incarnation}")
+            kill_strays(child.mark)
         if child.control.fileno() >= 0:
             self._receive(child)  # messages from before its death
         if child.control.fileno() >= 0:

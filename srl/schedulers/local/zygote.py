@@ -27,7 +27,7 @@ from srl.base.process import signal_on_parent_death
 from srl.base.wire import Codec
 from srl.names.table import NameView
 from srl.schedulers.local.run_memory import RunMemory
-from srl.schedulers.local.strays import MARK, kill_strays, mark_worker
+from srl.schedulers.local.strays import MARK, kill_strays, mark_process
 from srl.schedulers.local.zygote_launch import MESSAGE_BYTES
 from srl.transports.endpoints import Refusals
 from srl.transports.host import HostTransport
@@ -81,6 +81,7 @@ class ForkRequest(msgspec.Struct, tag=True):
     page: int  # page of its gauges in the run's memory
     seed: int
     niceness: int
+    mark: int  # of the processes that it will start
     config: Any
 
 
@@ -103,6 +104,7 @@ def control_channel(sock: socket.socket, peer: str) -> Channel:
 
 def main() -> None:
     channel = socket.socket(fileno=int(sys.argv[1]))
+    mark_process(int(os.environ[MARK]))
     startup = _Startup(channel)
     gc.disable()  # imported modules stay; searching them for garbage would take a tenth of the time
     for module in sys.argv[2:]:
@@ -243,7 +245,7 @@ class Zygote:
         os.dup2(log, 2)
         os.close(log)
         os.nice(request.niceness)
-        mark_worker(f"{request.group}/{request.index}", request.incarnation)
+        mark_process(request.mark)
         faulthandler.enable()
         faulthandler.register(signal.SIGUSR1, all_threads=True)
         sys.argv = [f"srl-worker {request.group}/{request.index}"]
@@ -271,7 +273,7 @@ class Zygote:
         for pid in self._pages:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
-        kill_strays(os.environ[MARK])
+        kill_strays(int(os.environ[MARK]))
         shutil.rmtree(self._setup.runtime, ignore_errors=True)
 
 

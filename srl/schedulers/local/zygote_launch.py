@@ -5,15 +5,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from srl.schedulers.local.strays import MARK, kill_strays
+from srl.schedulers.local.strays import MARK, kill_strays, new_mark, worker_marks
 
 MESSAGE_BYTES = 1 << 20
 END_SECONDS = 1.0
@@ -42,8 +41,10 @@ class ZygoteHandle(NamedTuple):
 
     process: subprocess.Popen[bytes]
     channel: socket.socket
-    mark: str
+    mark: int
     """Mark of its descendants (see `strays`)."""
+    worker_marks: Iterator[int]
+    """Marks of the descendants of its workers."""
 
 
 _started_early: list[ZygoteHandle] = []
@@ -68,7 +69,7 @@ def take_zygote() -> ZygoteHandle:
 def _start(preload: Sequence[str]) -> ZygoteHandle:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MESSAGE_BYTES)
-    mark = secrets.token_hex(8)
+    mark = new_mark()
     with theirs:
         process = subprocess.Popen(
             [sys.executable, "-m", "srl.schedulers.local.zygote", str(theirs.fileno()), *preload],
@@ -76,9 +77,9 @@ def _start(preload: Sequence[str]) -> ZygoteHandle:
             stdin=subprocess.DEVNULL,
             stdout=sys.__stderr__,  # until it has a log
             start_new_session=True,  # so that Ctrl-C in a terminal reaches only the supervisor
-            env={**os.environ, **ENVIRONMENT, MARK: mark},
+            env={**os.environ, **ENVIRONMENT, MARK: str(mark)},
         )
-    return ZygoteHandle(process, ours, mark)
+    return ZygoteHandle(process, ours, mark, worker_marks(mark))
 
 
 def end_zygote(handle: ZygoteHandle) -> None:
