@@ -191,7 +191,7 @@ def stuck(
     for slot in watched:
         meter, frozen, starting = scheduler.meter(slot.worker_id), slot.worker_id in stopped, slot.state == "starting"
         timeout = groups[slot.worker_id.group].restart.hang_timeout
-        if starting:
+        if starting or meter.get(Counter.COMPILING):
             timeout = max(START_SECONDS, START_HANGS * timeout)
         now = clock.now()  # read the clock for each worker: dumping the stacks of another takes time
         if not slot.watch.stuck(meter.get(Counter.PROGRESS), meter.phase_start(), now, timeout, frozen):
