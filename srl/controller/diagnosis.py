@@ -100,9 +100,11 @@ def first_update(status: RunStatus) -> str:
     settings = status.settings
     batch, made = settings.batch, min(settings.batch, status.decisions - status.first_steps)
     trainers = _group([worker for worker in status.workers if worker.state == "running"], "trainer")
+    steps = round(batch * settings.updates_per_decision)
     if made >= batch and trainers.phases.get("update", 0.0) > 0.5:
-        steps = round(batch * settings.updates_per_decision)
         return f"first update: the trainer {f'makes {steps:,} gradient steps' if steps else 'computes it'}"
+    if made >= batch and steps:
+        return f"first update: {steps:,} minibatches are drawn from the replay"
     left = (batch - made) / status.env_fps if status.env_fps > 0 else None
     when = "" if left is None else f", complete in about {max(1.0, left):.0f} s"
     return f"first update: actors have made {made:,} of the {batch:,} decisions of a batch{when}"

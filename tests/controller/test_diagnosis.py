@@ -198,6 +198,8 @@ def test_the_way_to_the_first_update_is_shown() -> None:
     trainer = worker("trainers/0", update=0.9)
     complete = msgspec.structs.replace(status, decisions=3000, workers=[trainer])
     assert first_update(complete) == "first update: the trainer makes 1,000 gradient steps"
+    draws = msgspec.structs.replace(complete, workers=[worker("trainers/0")])
+    assert first_update(draws) == "first update: 1,000 minibatches are drawn from the replay"
     on_policy = msgspec.structs.replace(complete, settings=Settings(batch=2000))
     assert first_update(on_policy) == "first update: the trainer computes it"
 
