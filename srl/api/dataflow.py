@@ -160,6 +160,9 @@ class TransitionBatch:
     weight: Array  # [K, B] float32: importance weights, at most 1; all 1 for uniform draws
     num_decisions: int  # decisions collected since the last update
     new: Tree | None = None  # observations [N, ...] of these decisions, if the dataflow `keeps_new`
+    largest_weight: Array | None = None
+    """[K] float64: weight of each minibatch that became 1, by which the others were divided. With it, data-parallel
+    trainers agree on one scale. None: uniform draws."""
 
     @property
     def num_steps(self) -> int:
@@ -191,6 +194,8 @@ class SequenceBatch:
     num_decisions: int  # decisions collected since the last update
     burn_in: int = 0
     new: Tree | None = None  # observations of these decisions, if the dataflow `keeps_new`
+    largest_weight: Array | None = None
+    """[K] float64, as in a `TransitionBatch`."""
 
     @property
     def num_steps(self) -> int:
@@ -243,7 +248,8 @@ def transformed(function: BatchFunction, batch: ReplayBatch, random: np.random.G
             raise TypeError(f"a transform returned {path} as {array.dtype.name} {array.shape}, expected {expected}")
     if layout:
         raise TypeError(f"a transform returned no {', '.join(layout)}")
-    return replace(found, weight=batch.weight, num_decisions=batch.num_decisions, new=batch.new)
+    kept = {"weight": batch.weight, "largest_weight": batch.largest_weight}
+    return replace(found, **kept, num_decisions=batch.num_decisions, new=batch.new)
 
 
 def _writeable(array: Array) -> Array:

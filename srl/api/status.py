@@ -22,6 +22,7 @@ class WorkerStatus(msgspec.Struct, frozen=True):
     host: str = ""  # empty if the run has only one
     progress: int = 0  # counter that grows with every piece of work
     disturbed_connections: int = 0  # TCP connections that `srl chaos` closed or slowed down
+    compiling: bool = False  # whether Numba compiles functions in its process, once per installation
 
 
 class StreamStatus(msgspec.Struct, frozen=True):

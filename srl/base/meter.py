@@ -60,6 +60,7 @@ class Counter(IntEnum):
     REPLAY_AGE = 41  # mean age of the last batch, in decisions collected since
     TARGET_AGE = 42  # highest age of reanalyzed targets in the last batch, in versions
     REANALYZED = 43  # rows whose targets a reanalyze worker has made again
+    COMPILING = 44  # 1 while Numba compiles functions in the worker's process
 
 
 class Meter:

@@ -90,7 +90,8 @@ class Train(AlgorithmCommand, TrustCommand, WatchCommand):
         steps = prepared.options.run.steps
         kind = "trained" if found.updates else "environment, there was no update yet"
         if not found.speed:
-            kind = "nothing was measured: no environment step has returned"
+            waits = found.activity or "no environment step has returned"
+            kind = f"nothing was measured in {duration(found.seconds)}; {waits}"
         time_needed = duration(steps / found.speed) if found.speed else "unknown"
         full = replay_bytes(prepared.experiment) / MIB
         return [

@@ -85,9 +85,26 @@ def diagnose(status: RunStatus, cores: int = 0) -> tuple[str, str]:
     return _latency(status, policies, trainers)
 
 
-def first_batch(status: RunStatus, batch: int) -> str:
-    """Describe how far the first batch is, so that a slow environment does not look like a run that hangs."""
-    made = min(batch, status.decisions - status.first_steps)
+def compilation(status: RunStatus) -> str:
+    """Say which code is being compiled; empty if none is."""
+    groups = sorted({worker.group for worker in status.workers if worker.compiling and worker.state == "running"})
+    if not groups:
+        return ""
+    what = "the update" if any(group.startswith("trainer") for group in groups) else f"code of {', '.join(groups)}"
+    return f"compiling {what} (once per installation)"
+
+
+def first_update(status: RunStatus) -> str:
+    """Describe how far the first update is, so that a slow environment or a long update does not look like a run that
+    hangs."""
+    settings = status.settings
+    batch, made = settings.batch, min(settings.batch, status.decisions - status.first_steps)
+    trainers = _group([worker for worker in status.workers if worker.state == "running"], "trainer")
+    steps = round(batch * settings.updates_per_decision)
+    if made >= batch and trainers.phases.get("update", 0.0) > 0.5:
+        return f"first update: the trainer {f'makes {steps:,} gradient steps' if steps else 'computes it'}"
+    if made >= batch and steps:
+        return f"first update: {steps:,} minibatches are drawn from the replay"
     left = (batch - made) / status.env_fps if status.env_fps > 0 else None
     when = "" if left is None else f", complete in about {max(1.0, left):.0f} s"
     return f"first update: actors have made {made:,} of the {batch:,} decisions of a batch{when}"

@@ -25,7 +25,8 @@ from srl.api.status import (
 from srl.api.worker import WorkerId
 from srl.base.files import Losses
 from srl.base.meter import Counter, Meter, Phase
-from srl.controller.diagnosis import diagnose, first_batch, settings_of
+from srl.controller.bottleneck import Bottleneck
+from srl.controller.diagnosis import settings_of
 from srl.controller.metrics import metric_name
 from srl.controller.policy_gauges import PolicyGauges
 
@@ -41,10 +42,8 @@ TOTALS = (
     Counter.UNRECORDED,
     Counter.REANALYZED,
     Counter.REFUSED_CONNECTIONS,
-    Counter.REANALYZED,
 )
 NO_COUNTS = dict.fromkeys(TOTALS, 0)
-MEASURED_SECONDS = 1.0  # minimum time after the first update over which a bottleneck is measured
 PHASE_NAMES = {
     Phase.WAITING: "waiting",
     Phase.ENV: "env",
@@ -98,10 +97,9 @@ class Gauges:
         self._new_evaluations: list[tuple[str, EvaluationStatus]] = []
         self.metrics: dict[str, float] = {}
         self.lost_rows: dict[str, int] = {}  # sink -> rows that it did not accept
-        self._diagnosis = ("", "")
+        self._bottleneck = Bottleneck(self._forget_work)
         self.began = 0.0  # wall-clock time at which the command started
         self.first_update: float | None = None
-        self._measured_since: float | None = None  # since the first update
 
     @property
     def first_steps(self) -> int:
@@ -208,9 +206,6 @@ class Gauges:
         experiment = self._experiment
         policies = {name: self._policy_status(name, by_policy.get(name, NO_COUNTS)) for name in self.policies}
         learning = [self.policies[name].episodes for name in self._learning]
-        if self.first_update is not None and self._measured_since is None:
-            self._measured_since = now
-            self._phases.clear()  # ignore the time before the first update: starting workers are not a bottleneck
         status = RunStatus(
             run=experiment.name,
             environment=experiment.environment,
@@ -253,13 +248,7 @@ class Gauges:
             messages=messages,
             seconds_to_first_update=self.first_update,
         )
-        if self._measured_since is not None and now - self._measured_since >= MEASURED_SECONDS:
-            found = diagnose(status)
-            self._diagnosis = found if any(found) else self._diagnosis  # keep the last one after workers have ended
-        bottleneck, advice = self._diagnosis
-        settings = self._settings
-        if self.first_update is None and state == "running" and (batch := settings.batch) and not settings.recorded:
-            bottleneck = first_batch(status, batch)
+        bottleneck, advice = self._bottleneck.of(status, now, self.first_update is not None)
         return msgspec.structs.replace(status, bottleneck=bottleneck, advice=advice)
 
     def _policy_status(self, name: str, counts: Mapping[Counter, int]) -> PolicyStatus:
@@ -335,7 +324,14 @@ class Gauges:
             host=member.usage.host,
             progress=member.meter.get(Counter.PROGRESS),
             disturbed_connections=member.meter.get(Counter.DISTURBED_CONNECTIONS),
+            compiling=bool(member.meter.get(Counter.COMPILING)),
         )
+
+    def _forget_work(self) -> None:
+        """Let the shares of time begin with the last status."""
+        for samples in self._phases.values():
+            while len(samples) > 1:
+                samples.popleft()
 
     def _streams(self, members: list[WorkerView]) -> list[StreamStatus]:
         """Return the state of each stream, as reported by its consumers."""

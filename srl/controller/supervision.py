@@ -11,7 +11,7 @@ from srl.api.scheduler import MAX_WORKERS, Scheduler
 from srl.api.worker import WorkerId
 from srl.base.clock import Clock, ObservedTime
 from srl.base.errors import TRACEBACK_HEAD, innermost, last_line, nearest
-from srl.base.meter import Counter, Meter
+from srl.base.meter import Counter, Meter, Phase
 from srl.controller.gauges import WorkerView
 
 FIRST_BACKOFF = 0.2
@@ -27,6 +27,7 @@ FROZEN_SECONDS = 2.0
 START_SECONDS = 300.0  # minimum time for a worker to become ready: it may load a large scene or wait for others
 START_HANGS = 4  # a starting worker gets this multiple of the hang timeout if that is longer
 MAX_SHARE_INVERSE = 10.0
+MANY_STEPS = 1000  # gradient steps of an update that may be the reason why it takes long
 CODE_ERRORS = (
     *("ValueError", "TypeError", "AttributeError", "NameError", "KeyError", "IndexError", "AssertionError"),
     *("ZeroDivisionError", "NotImplementedError", "ImportError", "ModuleNotFoundError"),
@@ -190,7 +191,7 @@ def stuck(
     for slot in watched:
         meter, frozen, starting = scheduler.meter(slot.worker_id), slot.worker_id in stopped, slot.state == "starting"
         timeout = groups[slot.worker_id.group].restart.hang_timeout
-        if starting:
+        if starting or meter.get(Counter.COMPILING):
             timeout = max(START_SECONDS, START_HANGS * timeout)
         now = clock.now()  # read the clock for each worker: dumping the stacks of another takes time
         if not slot.watch.stuck(meter.get(Counter.PROGRESS), meter.phase_start(), now, timeout, frozen):
@@ -199,9 +200,23 @@ def stuck(
             where = "at its start" if starting else f"in phase {meter.phase().name.lower()}"
             what = "frozen (SIGSTOP)" if frozen else f"stuck {where}"
             stacks = "" if frozen else scheduler.dump(slot.worker_id)
-            slot.error = f"{stacks}\n{what} for {slot.watch.still:.0f} s{innermost(stacks)}".lstrip()
+            work = long_update(groups[slot.worker_id.group], meter.phase())
+            slot.error = f"{stacks}\n{what} for {slot.watch.still:.0f} s{work}{innermost(stacks)}".lstrip()
             slot.watch = ProgressWatch()
             yield slot, what
+
+
+def long_update(group: WorkerGroup, phase: Phase) -> str:
+    """Say how many gradient steps an update of these workers has, if there are so many that they may be the reason why
+    it takes long."""
+    sizes = group.config.sizes() if phase is Phase.UPDATE else {}
+    steps = sizes.get("batch", 0.0) * sizes.get("updates_per_decision", 0.0)
+    if steps < MANY_STEPS:
+        return ""
+    return (
+        f": an update has {steps:,.0f} gradient steps; choose a smaller --algo.updates-per-decision or --batch, or a "
+        "larger --hang-timeout"
+    )
 
 
 def briefly(reason: str) -> str:

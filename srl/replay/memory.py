@@ -251,12 +251,16 @@ class ReplayMemory:
         if self._priorities is None:
             units.draw(self._random, index)
         elif count:
-            self._priorities.draw(self._random, batch, progress, index, buffers.weight[:count])
+            weights, largest = buffers.weight[:count], buffers.largest[:num_steps]
+            self._priorities.draw(self._random, batch, progress, index, weights, largest)
         generations_of(index, units.per_slot, ring.generation, buffers.generation[:count])
         units.expand(index, batch, buffers.data)
         if self._hindsight is not None:
             self._hindsight.relabel(self._random, index, buffers.data)
-        return self._drawn(buffers, num_steps, batch)
+        drawn = self._drawn(buffers, num_steps, batch)
+        if self._priorities is None or progress is None:
+            return drawn
+        return replace(drawn, batch=replace(drawn.batch, largest_weight=buffers.largest[:num_steps]))
 
     def refresh(self, drawn: Drawn, update: int, searched: Searched) -> int:
         """Let `searched` make the targets in the last draw again that are too old for an update. Return the highest age
@@ -349,6 +353,6 @@ class _Buffers:
     def __init__(self, units: Units, num_units: int) -> None:
         self.num_units = num_units
         self.index, self.generation = np.zeros((2, num_units), np.int64)
-        self.weight = np.ones(num_units, np.float32)
+        self.weight, self.largest = np.ones(num_units, np.float32), np.ones(num_units)
         self.data = units.new_buffers(num_units)
         self.views: dict[tuple[int, int], Drawn] = {}  # by the number of gradient steps and their size

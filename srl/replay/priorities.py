@@ -47,9 +47,11 @@ class PrioritizedUnits:
         if len(earlier):
             self._tree.set(earlier, np.full(len(earlier), self._highest))
 
-    def draw(self, random: Array, batch: int, progress: float | None, units: Array, weights: Array) -> None:
+    def draw(
+        self, random: Array, batch: int, progress: float | None, units: Array, weights: Array, largest: Array
+    ) -> None:
         """Fill `units` [N], drawn in minibatches of `batch`, and their importance `weights` [N], or with
-        `progress=None` their probabilities.
+        `progress=None` their probabilities. `largest` [K] gets the divisors of the weights.
 
         Weights are (memory size * probability)^-beta, divided by the maximum over their minibatch (Schaul et al. 2016,
         section 3.4). The maximum over the memory would be that of the one unit with the lowest priority, which is
@@ -64,7 +66,7 @@ class PrioritizedUnits:
         if progress is None:
             weights[:] = values / self.total
         else:
-            _importance_weights(values, self._options.exponent(progress), batch, weights)
+            _importance_weights(values, self.total, self._options.exponent(progress), batch, weights, largest)
 
     def feedback(self, units: Array, is_current: Array, priorities: Array) -> None:
         """Set the priorities of the units [N] that `is_current` marks; those that are not finite are ignored."""
@@ -96,12 +98,13 @@ class PrioritizedUnits:
 
 
 @compiled
-def _importance_weights(values: Array, beta: float, batch: int, weights: Array) -> None:
-    """Size and total cancel out: (size * value / total)^-beta is largest for the lowest value."""
+def _importance_weights(values: Array, total: float, beta: float, batch: int, weights: Array, largest: Array) -> None:
+    """The size cancels out: (size * value / total)^-beta is largest for the lowest value."""
     for begin in range(0, len(values), batch):
         lowest = values[begin]
         for i in range(begin, begin + batch):
             lowest = min(lowest, values[i])
+        largest[begin // batch] = (lowest / total) ** -beta
         for i in range(begin, begin + batch):
             weights[i] = (lowest / values[i]) ** beta
 

@@ -184,7 +184,7 @@ def log_line(status: RunStatus) -> str:
     parts = [f"{duration(status.elapsed):>7}", steps]
     if status.state != "running":
         parts.insert(1, status.state)
-    if status.bottleneck and status.seconds_to_first_update is None:
+    if status.bottleneck and not status.advice:  # what the run waits for
         parts.append(status.bottleneck)
     if has_return(status):
         parts.append(f"return {return_of(status)}")

@@ -15,7 +15,7 @@ from srl.api.control import Failure, InjectFault, Instruction, Names, Ready, Sto
 from srl.api.transport import Channel, ChannelClosed
 from srl.api.worker import InstructedWorker, RunBroken, Worker, WorkerConfig, checked
 from srl.base.errors import traceback_of, user_traceback
-from srl.base.meter import Phase
+from srl.base.meter import Counter, Meter, Phase
 from srl.names.table import NameView
 from srl.workers.context import WorkerContext
 from srl.workers.fault_injection import Faults
@@ -39,6 +39,7 @@ class WorkerProcess:
         self._instructions: list[Instruction] = []  # not passed to the worker yet
         self._control_read = 0.0
         self._faults = Faults(context.meter)
+        self._shows_compilation = False
         context.read_control = self._read_control
 
     def run(self) -> int:
@@ -56,6 +57,7 @@ class WorkerProcess:
         except Exception as error:
             return self._fail(error, fatal=False)
         try:
+            self._shows_compilation = show_compilation(meter)
             self._context.report(Ready())
             meter.enter(Phase.OTHER)
             while not self._stopping:
@@ -80,6 +82,7 @@ class WorkerProcess:
 
     def _read_control(self) -> None:
         self._control_read = time.monotonic()
+        self._shows_compilation = self._shows_compilation or show_compilation(self._context.meter)
         while (received := self._control.receive()) is not None:
             message = received[0]
             if isinstance(message, Names):
@@ -122,6 +125,30 @@ def failure_text(error: BaseException, fatal: bool) -> str:
     if fatal and (isinstance(error, RunBroken) or not user_traceback(error)):
         return str(error)
     return traceback_of(error)
+
+
+def show_compilation(meter: Meter) -> bool:
+    """From now on, show in a meter whether Numba compiles functions in this process, which it does once per
+    installation. Return False if Numba is not imported yet."""
+    if not hasattr(sys.modules.get("numba"), "njit"):
+        return False
+    from numba.core import event
+
+    class Compilation(event.Listener):
+        """Called under Numba's lock, also for the functions that a function calls."""
+
+        depth = 0
+
+        def on_start(self, found: object) -> None:
+            self.depth += 1
+            meter.set(Counter.COMPILING, 1)
+
+        def on_end(self, found: object) -> None:
+            self.depth -= 1
+            meter.set(Counter.COMPILING, int(self.depth > 0))
+
+    event.register("numba:compile", Compilation())  # type: ignore[no-untyped-call]
+    return True
 
 
 def limit_threads() -> None:

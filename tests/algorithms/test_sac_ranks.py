@@ -43,18 +43,24 @@ def run_two(
 
 
 def half(batch: TransitionBatch, rank: int) -> TransitionBatch:
+    """Return the half that a rank draws, whose importance weights it divides by its own maximum."""
+
     def rows(array: Array) -> Array:
         return array[:, 8 * rank : 8 * rank + 8]
 
     parts = {name: rows(array) for name, array in vars(batch).items() if isinstance(array, np.ndarray)}
     action = rows(np.asarray(batch.decision["action"]))
-    return replace(batch, **parts, decision={"action": action}, num_decisions=16)
+    largest = parts["weight"].max(axis=1)
+    parts["weight"] = parts["weight"] / largest[:, None]
+    scaled = 7.0 * largest.astype(np.float64)  # only the ratio of the ranks matters
+    return replace(batch, **parts, decision={"action": action}, num_decisions=16, largest_weight=scaled)
 
 
 @pytest.mark.parametrize("config", [pytest.param(SACConfig, marks=pytest.mark.slow), DDPGConfig])
 def test_two_ranks_learn_the_same_and_as_one(tmp_path: Path, config: type[ReplayActorCriticConfig]) -> None:
     own = config(hidden_sizes=(8, 7), batch_size=16, learning_rate=0.01, max_grad_norm=1.0, device="cpu")
     batches = [random_transitions(SEEN, REACH, 2, 16, seed) for seed in range(3)]
+    batches[0].weight[:, :8] *= 0.1  # rank 0 drew units with high priorities only
     batches[1].reward[0, 0] = np.nan  # only rank 0 sees it; both skip the update
     skipped, states = run_two(tmp_path, own, [[half(batch, rank) for batch in batches] for rank in range(2)])
     assert skipped == [[False, True, False]] * 2
@@ -63,6 +69,6 @@ def test_two_ranks_learn_the_same_and_as_one(tmp_path: Path, config: type[Replay
     if config is DDPGConfig:  # without random numbers, one trainer with both halves makes the same steps
         alone = own.build_trainer(SEEN, REACH, seed=0)
         for batch in batches:
-            alone.step(batch, 0.0)
+            alone.step(replace(batch, weight=batch.weight / batch.weight.max(axis=1, keepdims=True)), 0.0)
         for name, array in alone.state().items():
             np.testing.assert_allclose(array, states[0][name], rtol=1e-3, atol=1e-5, err_msg=name)

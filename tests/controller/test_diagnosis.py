@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from srl.api.status import RunStatus, Settings, StreamStatus, WorkerStatus
-from srl.controller.diagnosis import diagnose, first_batch
+from srl.controller.diagnosis import diagnose, first_update
 
 KNOWN = Settings(lanes=256, ring=1, batch=4096, num_minibatches=4)
 
@@ -189,11 +189,19 @@ def test_there_is_no_diagnosis_before_actors_and_trainers_work() -> None:
 
 
 def test_the_way_to_the_first_update_is_shown() -> None:
-    status = msgspec.structs.replace(run(), decisions=1500, first_steps=1000, env_fps=50.0)
-    assert first_batch(status, 2000) == (
+    sizes = Settings(batch=2000, updates_per_decision=0.5)
+    status = msgspec.structs.replace(run(settings=sizes), decisions=1500, first_steps=1000, env_fps=50.0)
+    assert first_update(status) == (
         "first update: actors have made 500 of the 2,000 decisions of a batch, complete in about 30 s"
     )
-    assert first_batch(msgspec.structs.replace(status, env_fps=0.0), 2000).endswith("of a batch")
+    assert first_update(msgspec.structs.replace(status, env_fps=0.0)).endswith("of a batch")
+    trainer = worker("trainers/0", update=0.9)
+    complete = msgspec.structs.replace(status, decisions=3000, workers=[trainer])
+    assert first_update(complete) == "first update: the trainer makes 1,000 gradient steps"
+    draws = msgspec.structs.replace(complete, workers=[worker("trainers/0")])
+    assert first_update(draws) == "first update: 1,000 minibatches are drawn from the replay"
+    on_policy = msgspec.structs.replace(complete, settings=Settings(batch=2000))
+    assert first_update(on_policy) == "first update: the trainer computes it"
 
 
 def test_workers_of_a_group_count_by_their_mean() -> None:

@@ -11,7 +11,7 @@ from support.manual_clock import ManualClock
 from srl.api.experiment import RestartRule
 from srl.api.scheduler import Usage
 from srl.api.worker import WorkerId
-from srl.base.meter import Meter
+from srl.base.meter import Meter, Phase
 from srl.controller.supervision import (
     FROZEN_SECONDS,
     GUARD_SECONDS,
@@ -23,6 +23,7 @@ from srl.controller.supervision import (
     Restart,
     Slot,
     TaskSchedule,
+    long_update,
     stuck,
 )
 
@@ -195,6 +196,15 @@ def test_a_stopped_process_is_found_quickly_even_while_it_starts(state: str) -> 
 def test_a_start_may_take_longer_than_a_step_but_has_a_limit() -> None:
     assert seconds_until_found("running") == pytest.approx(HANG, abs=1.0)
     assert seconds_until_found("starting") == pytest.approx(START_SECONDS, abs=1.0)
+
+
+def test_a_stuck_trainer_says_how_many_gradient_steps_its_updates_have() -> None:
+    def described(ratio: float, phase: Phase) -> str:
+        sizes = {"batch": 32.0, "updates_per_decision": ratio}
+        return long_update(SimpleNamespace(config=SimpleNamespace(sizes=lambda: sizes)), phase)  # type: ignore[arg-type]
+
+    assert "an update has 32,000 gradient steps; choose a smaller" in described(1000.0, Phase.UPDATE)
+    assert described(1000.0, Phase.PUBLISH) == described(1.0, Phase.UPDATE) == ""
 
 
 def test_a_worker_without_a_process_is_not_stuck() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import srl
+from srl.api.status import RunStatus, WorkerStatus
 from srl.cli.main import main
 from srl.experiments.session import session, trial
 from srl.terminal.report import final_report
@@ -54,6 +55,20 @@ def test_a_dry_run_whose_workers_do_not_start_ends_and_says_so(
     monkeypatch.setattr(trial, "START_SECONDS", 0.0)
     assert main(["train", "CartPole-v1", "--actors", "1", "--lanes", "8", "--dry-run"]) == 0
     assert "# none: the workers had not started after" in capsys.readouterr().out
+
+
+def test_a_dry_run_without_a_decision_says_what_the_run_was_doing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    doing = "first update: the trainer makes 320,000 gradient steps"
+    found = trial.TrialResult(0.0, 0, 300.0, 3, 20.0, doing)
+    monkeypatch.setattr(trial, "trial", lambda prepared: found)
+    assert main(["train", "CartPole-v1", "--dry-run"]) == 0
+    assert f"# speed   0/s (nothing was measured in 20.0 s; {doing})" in capsys.readouterr().out
+    measure, worker = trial._Measurement(), WorkerStatus("trainers/0", "trainers", state="running")
+    status = RunStatus("trial", "CartPole-v1", "dqn", "/r", "running", bottleneck=doing, workers=[worker])
+    measure(status)
+    assert (measure.result.activity, measure.result.speed) == (doing, 0.0)
 
 
 def test_samples_that_do_not_fit_in_memory_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

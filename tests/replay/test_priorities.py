@@ -74,6 +74,19 @@ def test_weights_by_hand():
         np.testing.assert_allclose(batch.weight, expected, rtol=1e-6)
 
 
+def test_the_divisors_of_weights_make_those_of_several_memories_comparable():
+    priorities = Priorities(alpha=1.0, beta=0.5, epsilon=0.0)
+    own, other = (memory_of(10, priorities, batch=8) for _ in range(2))
+    set_priorities(own, np.arange(1.0, 11.0))
+    set_priorities(other, np.full(10, 55.0))
+    for memory, probability in ((own, np.arange(1.0, 11.0) / 55), (other, np.full(10, 0.1))):
+        batch = memory.draw(3, 0.0).batch
+        exact = probability[batch.observation[..., 0].astype(int)] ** -0.5
+        np.testing.assert_allclose(batch.weight * batch.largest_weight[:, None], exact, rtol=1e-6)
+        np.testing.assert_allclose(batch.weight.max(axis=1), 1.0)
+    assert memory_of(10, None, batch=4).draw(1, 0.0).batch.largest_weight is None
+
+
 def test_weighted_means_are_unbiased():
     memory = memory_of(1000, Priorities(alpha=1.0, beta=1.0, epsilon=0.0), batch=1000)
     rng = np.random.default_rng(0)

@@ -119,6 +119,10 @@ def test_options_of_replay_that_cannot_work_are_refused(tmp_path: Path) -> None:
             {"algo": "sac", "sac": {"updates_per_decision": 1e6}},
         ),
         (
+            "trainer would limit it, with 6,400,000 gradient steps .* 128 s .* 60 s .*--hang-timeout",
+            {"algo": "sac", "sac": {"updates_per_decision": 4e5, "batch_size": 4}},
+        ),
+        (
             "allows no gradient step in the 10,000 decisions after the warm-up",
             {"algo": "sac", "sac": {"updates_per_decision": 1e-5}, "steps": 20_000},
         ),

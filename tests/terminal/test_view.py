@@ -158,6 +158,8 @@ def test_a_log_line_before_the_first_update_says_how_far_it_is(snapshot: Snapsho
     text = "first update: actors have made 8 of the 64 decisions of a batch"
     early = snapshot(seconds_to_first_update=None, bottleneck=text, advice="")
     assert f"(52 %)  {text}  return" in log_line(early)
+    compiles = snapshot(bottleneck="compiling the update (once per installation)", advice="")
+    assert "(52 %)  compiling the update (once per installation)  return" in log_line(compiles)
 
 
 def test_the_format_of_a_log_line(snapshot: Snapshot) -> None:

@@ -48,10 +48,11 @@ def test_shares_follow_the_masses_exactly_on_average() -> None:
 
 def test_importance_weights_are_those_of_the_probability_over_all_shards() -> None:
     # Three units of shard 0 and one of shard 1: a unit's probability among all is 3/4 and 1/4 of that in its shard.
-    weights = importance_weights([np.array([[0.4, 0.2, 0.1]], np.float32), np.array([[0.6]], np.float32)], 1.0)
+    weights, largest = importance_weights([np.array([[0.4, 0.2, 0.1]], np.float32), np.array([[0.6]], np.float32)], 1.0)
     lowest = 0.75 * 0.1
+    np.testing.assert_allclose(largest, [1 / lowest], rtol=1e-6)
     np.testing.assert_allclose(weights, [[lowest / 0.3, lowest / 0.15, 1.0, lowest / 0.15]], rtol=1e-6)
-    assert importance_weights([np.ones((0, 3), np.float32), np.ones((0, 1), np.float32)], 0.5).shape == (0, 4)
+    assert importance_weights([np.ones((0, 3), np.float32), np.ones((0, 1), np.float32)], 0.5)[0].shape == (0, 4)
 
 
 def test_parts_are_joined_along_the_axis_of_their_units() -> None:

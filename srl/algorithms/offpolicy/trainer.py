@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -66,7 +67,7 @@ class TransitionTrainer(Trainer):
                 return TrainResult(int(new), skipped=True)
             self.explore(progress, learning=self.num_steps > 0)  # a resumed run refills its replay with what it knows
             return TrainResult(int(new))
-        config = self.config
+        batch, config = self._on_one_scale(batch), self.config
         rate = scheduled(config.learning_rate_schedule, config.learning_rate, config.learning_rate_final, progress)
         learner.back_up()
         before = self.num_steps
@@ -89,6 +90,18 @@ class TransitionTrainer(Trainer):
         self.explore(progress, learning=True)
         metrics |= {"learning_rate": rate, "gradient_steps": float(self.num_steps)}
         return TrainResult(int(new), metrics, priorities=errors)
+
+    def _on_one_scale(self, batch: Any) -> Any:
+        """Return the batch with importance weights that are divided by their maximum over all ranks, not over this one:
+        then the mean gradient of all ranks is that of one trainer with all minibatches."""
+        ranks = self.learner.ranks
+        if ranks.size == 1 or batch.largest_weight is None:
+            return batch
+        own = torch.from_numpy(batch.largest_weight.copy())
+        largest = own.clone()
+        ranks.highest(largest)
+        scale = (own / largest).numpy().astype(np.float32)[:, None]
+        return replace(batch, weight=batch.weight * scale)
 
     def _observe(self, batch: Any) -> None:
         """Add the new observations to the statistics, after an update but the first: one that is skipped changes

@@ -75,6 +75,11 @@ class Ranks:
         if self.size > 1:
             torch.distributed.all_reduce(tensor)
 
+    def highest(self, tensor: Tensor) -> None:
+        """Replace the elements of a tensor with their maxima over all ranks."""
+        if self.size > 1:
+            torch.distributed.all_reduce(tensor, torch.distributed.ReduceOp.MAX)
+
     def lowest(self, number: int) -> int:
         """Return the lowest number that any rank passes."""
         if self.size == 1:

@@ -26,6 +26,8 @@ from srl.workers.replay.worker import REPLAY_MODULE, ReplayWorkerConfig
 from srl.workers.trainer.worker import TrainerWorkerConfig
 
 MIB, GIB = 2**20, 2**30
+DRAWS_SHARE = 0.25  # of the machine's memory, for the minibatches that one trainer has drawn
+SHORTEST_STEP_SECONDS = 20e-6  # of a gradient step, with the smallest networks
 REPLAY_FIXED = (
     "with another number of replay workers, the blocks of each lane would go to other ones than before, and n-step "
     "returns and sequences follow these blocks; `srl stop` the run, and `srl resume` it with another --replay-workers. "
@@ -67,20 +69,32 @@ def check_replay_fits(flow: Replay, samples: PushStream, directory: str) -> None
         )
 
 
-def check_draws_fit(flow: Replay, samples: PushStream) -> None:
-    """Raise ValueError if the minibatches of one update would not fit into the memory of this machine."""
+def check_updates(flow: Replay, samples: PushStream, hang_timeout: float) -> None:
+    """Raise ValueError if an update has more gradient steps than a trainer can make: their minibatches would not fit,
+    or it would be replaced as stuck."""
     steps = math.ceil(samples.batch * flow.updates_per_decision)
     # A trainer has two updates: one that it learns from, and the next one.
     each = flow.batch * SampleStream("", samples.spec, flow.unit).unit_nbytes()
-    needed, available = 2 * steps * each, limits().memory
+    needed, available = 2 * steps * each, DRAWS_SHARE * limits().memory
+    duration = steps * SHORTEST_STEP_SECONDS
     if needed > available:
-        most = available / (2 * each * samples.batch)
-        raise ValueError(
-            f"updates-per-decision {flow.updates_per_decision:,g} cannot be reached: the trainer would limit it, with "
-            f"{steps:,} gradient steps for each update of {samples.batch:,} decisions, whose minibatches take "
-            f"{needed / GIB:,.1f} GiB; this machine has {available / GIB:,.1f} GiB, enough for {most:,.3g}. Choose a "
-            "smaller --algo.updates-per-decision or --algo.batch-size, or smaller --lanes and --horizon"
+        why = (
+            f"whose minibatches take {needed / GIB:,.1f} GiB; a trainer may use {available / GIB:,.1f} GiB for them, "
+            f"{DRAWS_SHARE:.0%} of this machine's memory"
         )
+    elif duration > hang_timeout:
+        why = (
+            f"which take {duration:,.0f} s at {SHORTEST_STEP_SECONDS * 1e6:.0f} µs each, less than any network needs; "
+            f"a trainer counts as stuck after {hang_timeout:g} s (--hang-timeout)"
+        )
+    else:
+        return
+    most = min(available / (2 * each), hang_timeout / SHORTEST_STEP_SECONDS) / samples.batch
+    raise ValueError(
+        f"updates-per-decision {flow.updates_per_decision:,g} cannot be reached: the trainer would limit it, with "
+        f"{steps:,} gradient steps for each update of {samples.batch:,} decisions, {why}. The largest value that could "
+        f"be reached is {most:,.3g}. Choose a smaller --algo.updates-per-decision, or smaller --lanes and --horizon"
+    )
 
 
 def check_replay_units(

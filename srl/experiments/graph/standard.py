@@ -23,10 +23,10 @@ from srl.experiments.graph.recorded_data import check_source, update_stream
 from srl.experiments.graph.replay import (
     REPLAY_FIXED,
     behind_buffers,
-    check_draws_fit,
     check_replay_fits,
     check_replay_options,
     check_replay_units,
+    check_updates,
     replay_workers,
 )
 from srl.experiments.graph.resources import gpu_shares, wants_gpu, with_resources
@@ -170,7 +170,7 @@ class _GraphBuilder:
         recorded = bool(self._options.run.data)
         if own.frozen is None and isinstance(flow, Replay) and workers.scheduler not in CLUSTERS and not recorded:
             check_replay_fits(flow, samples, workers.replay_dir)
-            check_draws_fit(flow, samples)
+            check_updates(flow, samples, workers.hang_timeout)
         if own.frozen is None and isinstance(flow, Replay):
             groups = self._sizes.actors * self._sizes.ring
             tracks = groups if aligned else groups * self._sizes.lanes * self._num_agents(teams)

@@ -32,6 +32,7 @@ class TrialResult:
     memory_mb: float  # resident memory of all processes; memory that they share counts once
     processes: int
     seconds: float
+    activity: str = ""  # what the run waited for or did at the end, as its status says
 
 
 class _Measurement:
@@ -56,7 +57,8 @@ class _Measurement:
             updates = status.version - self._first.version
             speed = (status.steps - self._first.steps) / (status.elapsed - self._first.elapsed) if updates else speed
         pids = {worker.pid for worker in status.workers if worker.pid} | {os.getpid()}
-        self.result = TrialResult(speed, updates, max(self.result.memory_mb, _memory_mb(pids)), len(pids), seconds)
+        memory = max(self.result.memory_mb, _memory_mb(pids))
+        self.result = TrialResult(speed, updates, memory, len(pids), seconds, status.bottleneck)
         measured = 0.0 if self._first is None else status.elapsed - self._first.elapsed
         if (measured >= MEASURED_SECONDS and updates) or seconds >= LONGEST_SECONDS:
             raise KeyboardInterrupt  # ends the run as Ctrl-C does

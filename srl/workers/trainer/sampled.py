@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -43,14 +43,15 @@ def shares(batch: int, masses: Sequence[float], update: int) -> list[int]:
     return [int(count) for count in np.diff(np.minimum(rounded, batch), prepend=0)]
 
 
-def importance_weights(probabilities: Sequence[Array], beta: float) -> Array:
-    """Return the weights [K, B] of units that were drawn from shard i with `probabilities[i]` [K, n_i]. The probability
-    of a unit among all B is n_i / B times that; weights are (memory size * probability)^-beta, divided by the maximum
-    over their minibatch (Schaul et al. 2016, section 3.4)."""
+def importance_weights(probabilities: Sequence[Array], beta: float) -> tuple[Array, Array]:
+    """Return the weights [K, B] of units that were drawn from shard i with `probabilities[i]` [K, n_i], and their
+    divisors [K]. The probability of a unit among all B is n_i / B times that; weights are (memory size *
+    probability)^-beta, divided by the maximum over their minibatch (Schaul et al. 2016, section 3.4)."""
     batch = sum(part.shape[1] for part in probabilities)
     exact = np.concatenate([part.astype(np.float64) * (part.shape[1] / batch) for part in probabilities], axis=1)
-    weights: Array = (exact.min(axis=1, keepdims=True) / exact) ** beta
-    return weights.astype(np.float32)
+    lowest = exact.min(axis=1, keepdims=True)
+    weights: Array = (lowest / exact) ** beta
+    return weights.astype(np.float32), lowest[:, 0] ** -beta
 
 
 def side_by_side(stream: SampleStream, parts: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
@@ -127,12 +128,13 @@ class SampledBatches:
         if any(part.keys() != given[0].keys() for part in given):
             raise ValueError("replay workers sent different arrays; all of them must run the same version of SRL")
         arrays = side_by_side(self._stream, given)
-        priorities = self._flow.priorities
+        priorities, largest = self._flow.priorities, None
         if priorities is not None:
             beta = priorities.exponent(self._update / self._updates)
-            arrays[WEIGHT] = importance_weights([part[WEIGHT] for part in given], beta)
+            arrays[WEIGHT], largest = importance_weights([part[WEIGHT] for part in given], beta)
         new = from_leaves(filled.new)["observation"] if self._flow.keeps_new else None
         data = batch_of(self._flow.unit, arrays, sum(facts.num_decisions for facts in filled.facts), new)
+        data = replace(data, largest_weight=largest)
         labels = tuple(label for facts in filled.facts for label in facts.samples)
         episodes = joined((actor, found) for facts in filled.facts for actor, found in facts.episodes.items())
         missing = max(0, self._flow.warmup - sum(facts.collected for facts in filled.facts))
