@@ -4,7 +4,8 @@
 
 `--sb3` names a virtual environment with stable-baselines3; `--only sb3` runs only that side. Each finished run adds its
 rows to benchmarks/results/ALGO-ENVIRONMENT.csv (curves.py says which), and a table of all runs in this file is printed;
-with no seeds (`--seeds`) only that. Both libraries use one thread.
+with no seeds (`--seeds`) only that. `--schedule linear` lets the learning rate fall to 0 in both libraries, and adds to
+ALGO-ENVIRONMENT-linear.csv. Both libraries use one thread.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,8 @@ class Task:
     target_update: int | None = None
     """DQN: decisions between updates of the target network; with every=(K, M) at least M, for a target network cannot
     change between K gradient steps in a row."""
+    schedule: str = "constant"
+    """Schedule of the learning rate: `linear` falls to 0 over the run."""
     exploration: tuple[float, float] | None = None
     """DQN: share of the run over which the probability of a random action falls, and its last value."""
 
@@ -77,6 +80,7 @@ def run_srl(algo: str, environment: str, task: Task, seed: int, path: Path) -> I
     words = ["--algo", algo, "--recipe", "none", "--algo.update-threads", "1", "--algo.hidden-sizes"]
     words += [str(size) for size in task.hidden_sizes]
     words += [f"--algo.{name.replace('_', '-')}={getattr(task, name)}" for name in SHARED]
+    words += [f"--algo.learning-rate-schedule={task.schedule}"]
     if task.target_update is not None and task.exploration is not None:
         words += [f"--algo.target-update={round(task.target_update * task.updates_per_decision)}"]
         words += [f"--algo.exploration-fraction={task.exploration[0]}", f"--algo.epsilon-final={task.exploration[1]}"]
@@ -102,6 +106,7 @@ def run_sb3(python: Path, algo: str, environment: str, task: Task, seed: int, pa
         options["target_update_interval"] = task.target_update
         options["exploration_fraction"], options["exploration_final_eps"] = task.exploration
     settings = {"algo": algo, "steps": task.steps, "options": options, "points": POINTS, "episodes": EPISODES}
+    settings["schedule"] = task.schedule
     script = Path(__file__).with_name("learning_sb3.py")
     _run([str(python), str(script), environment, json.dumps(settings), str(seed), str(path)])
     yield from training_rows(path)
@@ -123,6 +128,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="*", default=[1, 2, 3])
     parser.add_argument("--sb3", type=Path, metavar="DIR", help="virtual environment of Stable-Baselines3")
     parser.add_argument("--only", choices=("srl", "sb3"), help="side to run")
+    parser.add_argument("--schedule", choices=("constant", "linear"), help="another schedule of the learning rate")
     parser.add_argument("--root", type=Path, help="directory in which to keep the runs")
     parser.add_argument("--results", type=Path, default=RESULTS, help="directory of the CSV")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="file for the curves (png, pdf or svg)")
@@ -134,10 +140,13 @@ def main() -> None:
         parser.error(f"no settings for {found!r}{nearest(found, known)}")
     if given.only == "sb3" and given.sb3 is None:
         parser.error("--only sb3 needs --sb3 DIR")
-    file = given.results / f"{given.algo}-{given.environment}.csv"
+    name = f"{given.algo}-{given.environment}"
+    if given.schedule not in (None, task.schedule):
+        task, name = replace(task, schedule=given.schedule), f"{name}-{given.schedule}"
+    file = given.results / f"{name}.csv"
     sides = {"srl": [SRL], "sb3": [SB3]}.get(given.only) or ([SRL] if given.sb3 is None else [SRL, SB3])
     with tempfile.TemporaryDirectory(prefix="srl-learning-") as temporary:
-        root = (given.root or Path(temporary)) / f"{given.algo}-{given.environment}"
+        root = (given.root or Path(temporary)) / name
         for seed in given.seeds:
             for library in sides:
                 began = time.monotonic()

@@ -99,14 +99,18 @@ def main(environment: str, settings: dict[str, Any], seed: int, path: Path) -> N
 def replay(environment: str, settings: dict[str, Any], seed: int, path: Path) -> None:
     """Train DQN, SAC or TD3, and evaluate the last policy."""
     options = dict(settings["options"])
+    options["learning_rate"] = scheduled(options["learning_rate"], settings["schedule"])
     lanes = make_vec_env(environment, seed=seed)
     if settings["algo"] == "td3":
         size = lanes.action_space.shape[0]
         options["action_noise"] = NormalActionNoise(np.zeros(size), np.full(size, 0.1))
     kind = {"dqn": DQN, "sac": SAC, "td3": TD3}[settings["algo"]]
     model = kind("MlpPolicy", lanes, seed=seed, device="cpu", **options)
-    config = {"environment": environment, "options": {"algo": f"sb3-{settings['algo']}", "seed": seed, **options}}
-    (path / "config.json").write_text(json.dumps(config, default=str))
+    config = {
+        "environment": environment,
+        "options": {"algo": f"sb3-{settings['algo']}", "seed": seed, **settings["options"]},
+    }
+    (path / "config.json").write_text(json.dumps(config))
     model.learn(settings["steps"], callback=Record(path / "metrics.jsonl", settings["steps"] / settings["points"]))
     mean, _ = evaluate_policy(model, make_vec_env(environment, seed=0), settings["episodes"])
     (path / "greedy.json").write_text(json.dumps(float(mean)))

@@ -164,7 +164,12 @@ RECIPES = (
         "classic-control",
         "Gymnasium's classic control: the defaults, which were tuned on CartPole",
         ("gymnasium.envs.classic_control.*",),
-        dqn=_dqn(2.3e-3, 64, 100_000, 1_000, 0.5, 128, (0.16, 0.04)),
+        dqn=(
+            *_dqn(2.3e-3, 64, 100_000, 1_000, 0.5, 128, (0.16, 0.04)),
+            Setting(
+                "algo.learning_rate_schedule", "linear", "at a constant rate the last policy is good or bad by chance"
+            ),
+        ),
         r2d2=(
             Setting("algo.chunk", 20, "a few steps show what the observation hides"),
             Setting("algo.burn_in", 10, "for the same reason"),
