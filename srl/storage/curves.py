@@ -288,7 +288,7 @@ def legend_options(groups: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _title(options: Mapping[str, Any], names: Sequence[str], several_environments: bool) -> str:
     """Return the options that distinguish a group, such as `max lag 0`, or a title like `CartPole-v1 · ppo`."""
-    algorithm = _last(str(options.get("algo", "")), ":").removesuffix("Config")
+    algorithm = _last(_last(str(options.get("algo", "")), ":"), "<locals>.").removesuffix("Config")
     if not names:
         return algorithm if several_environments else f"{options['environment']} · {algorithm}"
     parts = []
