@@ -98,6 +98,7 @@ class Gauges:
         self._new_evaluations: list[tuple[str, EvaluationStatus]] = []
         self.metrics: dict[str, float] = {}
         self.lost_rows: dict[str, int] = {}  # sink -> rows that it did not accept
+        self.lost_calls: dict[str, int] = {}  # callback and event -> calls that were not made
         self._diagnosis = ("", "")
         self.began = 0.0  # wall-clock time at which the command started
         self.first_update: float | None = None
@@ -250,6 +251,7 @@ class Gauges:
             reanalyzed=total[Counter.REANALYZED],
             losses=self._losses.totals(),
             lost_rows=self.lost_rows,
+            lost_calls=self.lost_calls,
             messages=messages,
             seconds_to_first_update=self.first_update,
         )

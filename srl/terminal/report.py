@@ -103,6 +103,9 @@ def _results(status: RunStatus) -> dict[str, str]:
     if status.lost_rows:
         lost = ", ".join(f"{plural(rows, 'row')} by {sink}" for sink, rows in status.lost_rows.items())
         rows["not accepted"] = f"{lost}; metrics.jsonl has them"
+    if status.lost_calls:
+        lost = ", ".join(f"{plural(calls, 'call')} of {name}" for name, calls in status.lost_calls.items())
+        rows["not called"] = f"{lost}: too slow"
     if status.refused:
         rows["refused"] = describe_refused(status.refused)
     return rows

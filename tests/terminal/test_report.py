@@ -216,7 +216,9 @@ def test_ps_shows_a_worker_that_has_not_started(snapshot: Snapshot) -> None:
 
 def test_the_report_shows_statistics_of_the_environment_and_what_sinks_lost(snapshot: Snapshot) -> None:
     policies = {"policy": PolicyStatus(episodes=4211, facts={"height": 2.0, "is_success": 0.93})}
-    text = final_report(snapshot(state="finished", policies=policies, lost_rows={"wandb": 3})).plain
+    status = snapshot(state="finished", policies=policies, lost_rows={"wandb": 3}, lost_calls={"Slow.on_update": 9})
+    text = final_report(status).plain
+    assert " not called    9 calls of Slow.on_update: too slow\n" in text
     assert "\n episodes      is_success 0.93, height 2.00  (means of 100)\n" in text
     assert "\n not accepted  3 rows by wandb; metrics.jsonl has them\n" in text
 

@@ -256,8 +256,8 @@ class Session:
         self._wait_for_disk()
         self._save(with_workers=False)
         self._wait_for_disk()
-        self._callbacks.call("on_end", self._controller.status())
-        self._callbacks.close()
+        self._callbacks.close(self._controller.status(), lambda: self._on_status(self._last_status(ended)))
+        self._controller.gauges.lost_calls = self._callbacks.lost
         self._carry_out_requests()
         self._record_events()
         self._record.close(self._controller.gauges)
