@@ -85,12 +85,25 @@ def diagnose(status: RunStatus, cores: int = 0) -> tuple[str, str]:
     return _latency(status, policies, trainers)
 
 
-def first_batch(status: RunStatus, batch: int) -> str:
-    """Describe how far the first batch is, so that a slow environment does not look like a run that hangs."""
+def first_batch(status: RunStatus, batch: int) -> tuple[str, str]:
+    """Describe how far the first batch is, so that a slow environment does not look like a run that hangs. There is no
+    advice unless actors spend most of their time in the environment."""
     made = min(batch, status.decisions - status.first_steps)
     left = (batch - made) / status.env_fps if status.env_fps > 0 else None
-    when = "" if left is None else f", complete in about {max(1.0, left):.0f} s"
-    return f"first update: actors have made {made:,} of the {batch:,} decisions of a batch{when}"
+    when = "" if left is None else f", complete in about {_time(max(1.0, left))}"
+    actors = _group([worker for worker in status.workers if worker.state == "running"], "actor")
+    slow = actors.phases.get("env", 0.0) >= BUSY
+    advice = "a smaller batch (--lanes, --horizon), a faster environment, or more --actors if its steps wait"
+    if not made and slow:
+        lanes = status.settings.lanes
+        copies = f"{lanes} environment copies" if lanes > 1 else "the environment"
+        return f"first update: actors are taking the first steps in {copies} each, none has returned yet", advice
+    what = f"first update: actors have made {made:,} of the {batch:,} decisions of a batch{when}"
+    return what, advice if slow else ""
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
 def _inline(actors: _Group, trainers: _Group, cores: int) -> tuple[str, str]:

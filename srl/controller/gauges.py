@@ -25,6 +25,7 @@ from srl.api.status import (
 from srl.api.worker import WorkerId
 from srl.base.files import Losses
 from srl.base.meter import Counter, Meter, Phase
+from srl.base.statistics import Speed
 from srl.controller.diagnosis import diagnose, first_batch, settings_of
 from srl.controller.metrics import metric_name
 from srl.controller.policy_gauges import PolicyGauges
@@ -93,7 +94,7 @@ class Gauges:
         self._phases: dict[str, deque[tuple[float, dict[Phase, float]]]] = {}
         self._ended: dict[str, dict[Counter, int]] = {}  # policy -> totals of workers that are gone
         self._ended_replay: dict[str, ReplayStatus | None] = {}
-        self._rates: deque[tuple[float, int, int]] = deque()
+        self._made, self._used = Speed(WINDOW_SECONDS), Speed(WINDOW_SECONDS)
         self._steps = 0  # of the last status
         self._new_evaluations: list[tuple[str, EvaluationStatus]] = []
         self.metrics: dict[str, float] = {}
@@ -204,13 +205,13 @@ class Gauges:
         by_policy = self._count(members)
         total = {counter: sum(counts[counter] for counts in by_policy.values()) for counter in TOTALS}
         learned = self.first_steps + total[Counter.LEARNED]
-        env_fps, train_fps = self._rate(now, total[Counter.DECISIONS], learned)
+        env_fps, train_fps = self._made.add(now, total[Counter.DECISIONS]), self._used.add(now, learned)
         self._steps = learned
         experiment = self._experiment
         policies = {name: self._policy_status(name, by_policy.get(name, NO_COUNTS)) for name in self.policies}
         learning = [self.policies[name].episodes for name in self._learning]
         if self.first_update is not None and self._measured_since is None:
-            self._measured_since = now
+            self._measured_since, self._diagnosis = now, ("", "")
             self._phases.clear()  # ignore the time before the first update: starting workers are not a bottleneck
         status = RunStatus(
             run=experiment.name,
@@ -258,10 +259,10 @@ class Gauges:
         if self._measured_since is not None and now - self._measured_since >= MEASURED_SECONDS:
             found = diagnose(status)
             self._diagnosis = found if any(found) else self._diagnosis  # keep the last one after workers have ended
-        bottleneck, advice = self._diagnosis
         settings = self._settings
         if self.first_update is None and state == "running" and (batch := settings.batch) and not settings.recorded:
-            bottleneck = first_batch(status, batch)
+            self._diagnosis = first_batch(status, batch)
+        bottleneck, advice = self._diagnosis
         return msgspec.structs.replace(status, bottleneck=bottleneck, advice=advice)
 
     def _policy_status(self, name: str, counts: Mapping[Counter, int]) -> PolicyStatus:
@@ -300,16 +301,6 @@ class Gauges:
         first = meter.get(Counter.FIRST_UPDATE_NS)
         if first and self.first_update is None:
             self.first_update = first * 1e-9 - self.began
-
-    def _rate(self, now: float, produced: int, consumed: int) -> tuple[float, float]:
-        self._rates.append((now, produced, consumed))
-        while len(self._rates) > 2 and now - self._rates[0][0] > WINDOW_SECONDS:
-            self._rates.popleft()
-        then, produced_then, consumed_then = self._rates[0]
-        span = now - then
-        if span <= 0:
-            return 0.0, 0.0
-        return (produced - produced_then) / span, (consumed - consumed_then) / span
 
     def _worker(self, member: WorkerView, now: float) -> WorkerStatus:
         samples = self._phases.setdefault(member.worker_id.name, deque())

@@ -191,9 +191,15 @@ def test_there_is_no_diagnosis_before_actors_and_trainers_work() -> None:
 def test_the_way_to_the_first_update_is_shown() -> None:
     status = msgspec.structs.replace(run(), decisions=1500, first_steps=1000, env_fps=50.0)
     assert first_batch(status, 2000) == (
-        "first update: actors have made 500 of the 2,000 decisions of a batch, complete in about 30 s"
+        "first update: actors have made 500 of the 2,000 decisions of a batch, complete in about 30 s",
+        "",
     )
-    assert first_batch(msgspec.structs.replace(status, env_fps=0.0), 2000).endswith("of a batch")
+    assert first_batch(msgspec.structs.replace(status, env_fps=0.0), 2000)[0].endswith("of a batch")
+    assert first_batch(msgspec.structs.replace(status, env_fps=1.0), 2000)[0].endswith("in about 25 min")
+    slow = msgspec.structs.replace(run(worker("actors/0", env=0.99)), settings=Settings(lanes=16))
+    what, advice = first_batch(slow, 2000)
+    assert "taking the first steps in 16 environment copies each, none has returned yet" in what
+    assert "--horizon" in advice
 
 
 def test_workers_of_a_group_count_by_their_mean() -> None:
