@@ -60,7 +60,7 @@ def finite(values: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Speed:
+class Rate:
     """The fraction of successes among trials, and the ends of its 95 % confidence interval."""
 
     value: float
