@@ -172,6 +172,7 @@ class RunStatus(msgspec.Struct, frozen=True):
     unrecorded_decisions: int = 0  # of frozen policies, and made while no block was open: trainers never see them
     losses: dict[str, int] = {}  # file of the run -> bytes that a full or broken disk has kept out of it
     lost_rows: dict[str, int] = {}  # sink -> rows of metrics that it did not accept before the run ended
+    lost_calls: dict[str, int] = {}  # callback and event -> calls that were not made, because it was too slow
     messages: list[str] = []  # the last events, newest last
     seconds_to_first_update: float | None = None  # seconds between the command and the first update
 

@@ -16,6 +16,7 @@ T = TypeVar("T")
 
 DEBUG = "SRL_DEBUG"  # environment variable; if it is 1, every error is shown with its full traceback
 TRACEBACK_HEAD = "Traceback (most recent call last):"
+PROMPTS = ("<stdin>", "<console>", "<python-input", "<ipython-input")  # file names of code that was typed in
 MAX_LISTED = 20
 SRL_DIRECTORY = Path(__file__).parents[1]
 STANDARD_LIBRARY = Path(os.__file__).parent
@@ -181,11 +182,16 @@ def _frames(trace: TracebackType | None) -> Iterator[TracebackType]:
 
 
 def _owner(frame: TracebackType) -> str:
-    return owner_of(frame.tb_frame.f_code.co_filename)
+    code, module = frame.tb_frame.f_code, frame.tb_frame.f_globals.get("__name__")
+    if code.co_filename == "<string>" and module == "__main__":
+        return "user"  # `python -c`
+    return owner_of(code.co_filename)
 
 
 def owner_of(name: str) -> str:
     """Return the origin of the code in a file: srl, standard, installed or user."""
+    if name.startswith(PROMPTS):
+        return "user"
     if name.startswith("<"):  # frames of importlib, and code that dataclasses generate
         return "standard"
     path = Path(name)

@@ -11,6 +11,7 @@ import hashlib
 import importlib
 import importlib.util
 import os
+import secrets
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +22,11 @@ from srl.base.errors import nearest
 
 FILE_MODULE_PREFIX = "srl_file_"
 PROMPT = "__main__:"  # begin of the names of objects that were defined at a prompt or in a notebook
+LOCAL = "local."
+"""Begin of the names of lambdas, of objects that were defined inside functions, and of others without a name of their
+own. Such an object is found only in the process that made its name: `local.PROCESS.NUMBER:NAME`."""
+_PROCESS = secrets.token_hex(4)
+_LOCAL: dict[str, Any] = {}  # name -> object
 
 PARTS = {
     # Options of a run
@@ -157,6 +163,8 @@ def load_object(name: str) -> Any:
     source, separator, attribute = name.rpartition(":")
     if not separator or not source or not attribute:
         raise ValueError(f"{name!r} does not name an object; write 'package.module:name' or 'path/file.py:name'")
+    if source.startswith(LOCAL):
+        return _load_local(name, attribute)
     module = _load_file(source) if source.endswith(".py") else _load_module(source)
     found: Any = module
     for part in attribute.split("."):
@@ -175,13 +183,11 @@ def _defined_in(found: Any, module: ModuleType) -> list[str]:
 
 
 def name_of(thing: Any) -> str:
-    """Return the name by which another process can import this class or function. Raises ValueError if it cannot."""
+    """Return the name of a class or function, by which other processes can import it unless it is private (see
+    `refuse_private_code`)."""
     name, source = getattr(thing, "__qualname__", ""), getattr(thing, "__module__", None)
     if not name or "<" in name or source is None:
-        raise ValueError(
-            f"{name or repr(thing)} cannot be imported by worker processes: define it at the top level of a module "
-            "or script (no lambda, nothing inside of a function)"
-        )
+        return _name_local(thing, name or type(thing).__qualname__)
     if source == "__main__" or source.startswith(FILE_MODULE_PREFIX):
         module = sys.modules.get(source)
         spec, file = getattr(module, "__spec__", None), getattr(module, "__file__", None)
@@ -192,17 +198,47 @@ def name_of(thing: Any) -> str:
     return f"{source}:{name}"
 
 
-def refuse_prompt_code(data: Any) -> None:
-    """Raise ValueError if plain data names code that was defined at a prompt or in a notebook, which only this process
-    can find."""
-    if isinstance(data, str) and data.startswith(PROMPT):
-        name = data.removeprefix(PROMPT)
+def local_name(thing: Any) -> str:
+    """Return the name of a function or class as its author wrote it: `make` also for `main.<locals>.make`."""
+    name = getattr(thing, "__qualname__", type(thing).__qualname__).rpartition("<locals>.")[2]
+    return str(name).replace("<lambda>", "lambda")
+
+
+def refuse_private_code(data: Any, instead: str = 'or train with scheduler="inline"') -> None:
+    """Raise ValueError if plain data names code that only this process can find, which was defined at a prompt, in a
+    notebook or inside a function. `instead` says what else the user can do."""
+    if isinstance(data, str) and data.startswith((PROMPT, LOCAL)):
+        name = data.rpartition(":")[2].rpartition("<locals>.")[2]
+        if data.startswith(PROMPT):
+            what = f"{name} was defined at a prompt or in a notebook"
+        elif "<lambda>" in data or "<locals>" not in data:
+            what, name = f"a {name.strip(chr(60) + chr(62))} has no name", "NAME"
+        else:
+            what = f"{name} was defined inside a function"
         raise ValueError(
-            f"{name} was defined at a prompt or in a notebook, where worker processes cannot import it: put it in a "
-            f'file and name it "path/file.py:{name}", or train with scheduler="inline"'
+            f"{what}, so worker processes cannot import it: define it at the top level of a file and name it "
+            f'"path/file.py:{name}", {instead}'
         )
     for item in data.values() if isinstance(data, Mapping) else data if isinstance(data, (list, tuple)) else ():
-        refuse_prompt_code(item)
+        refuse_private_code(item, instead)
+
+
+def _name_local(thing: Any, name: str) -> str:
+    known = next((known for known, each in _LOCAL.items() if each is thing), None)
+    if known is None:
+        known = f"{LOCAL}{_PROCESS}.{len(_LOCAL) + 1}:{name}"
+        _LOCAL[known] = thing
+    return known
+
+
+def _load_local(name: str, qualname: str) -> Any:
+    if name not in _LOCAL:
+        raise ValueError(
+            f"{qualname} was a lambda or was defined inside a function of the program that trained this run, where no "
+            "other process finds it: pass the environment (env=..., --env NAME), or the same function or class in "
+            "trust_code=[...]"
+        )
+    return _LOCAL[name]
 
 
 def _load_module(name: str) -> ModuleType:

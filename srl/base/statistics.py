@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
@@ -123,3 +125,27 @@ def spread(values: Sequence[float]) -> list[float]:
     if not values:
         return []
     return [float(np.median(values)), float(np.quantile(values, 0.95, method="closest_observation")), max(values)]
+
+
+LONGEST_WINDOW = 120.0
+"""Seconds after which a count that does not increase has the speed zero."""
+
+
+class Speed:
+    """Increase per second of a count over the last `window` seconds, or over its last two increases if those took
+    longer, so that a run whose steps take longer than the window has a speed."""
+
+    def __init__(self, window: float) -> None:
+        self._window = window
+        self._samples: deque[tuple[float, int]] = deque()  # time and count
+
+    def add(self, now: float, count: int) -> float:
+        samples = self._samples
+        samples.append((now, count))
+        while len(samples) > 2 and now - samples[0][0] > self._window:
+            two_increases = len({each for _, each in islice(samples, 1, None)}) > 2
+            if not two_increases and now - samples[0][0] <= LONGEST_WINDOW:
+                break
+            samples.popleft()
+        then, before = samples[0]
+        return (count - before) / (now - then) if now > then else 0.0

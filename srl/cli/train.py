@@ -64,7 +64,8 @@ class Train(AlgorithmCommand, TrustCommand, WatchCommand):
             print("\n".join(f"# {line}" for line in graph_table(prepared.experiment).plain.splitlines()), flush=True)
             if self.dry_run:
                 print("\n# Estimate:")
-                print("\n".join(f"# {line}" for line in self._estimate(gathered, prepared)))
+                hints = [line for line in prepared.summary.splitlines() if line.startswith("hint")]
+                print("\n".join(f"# {line}" for line in [*self._estimate(gathered, prepared), *hints]))
             return 0
         if self.log_format == "text":
             print(_wrapped(prepared.summary), flush=True)

@@ -30,9 +30,13 @@ class Bottleneck:
             self._restart(now)
             return compiles, ""
         if not is_learning:
-            shows = status.state == "running" and settings.batch and not settings.recorded
-            return (first_update(status), "") if shows else self._diagnosis
+            self._since = None
+            if status.state == "running" and settings.batch and not settings.recorded:
+                self._diagnosis = first_update(status)
+            return self._diagnosis
         team = {(worker.name, worker.incarnation) for worker in status.workers if worker.state == "running"}
+        if self._since is None:
+            self._diagnosis = "", ""
         changed = len(team ^ self._team) + len(status.workers) - len(team)
         if self._since is None or changed > CHANGED_SHARE * len(status.workers):
             self._team = team

@@ -94,20 +94,32 @@ def compilation(status: RunStatus) -> str:
     return f"compiling {what} (once per installation)"
 
 
-def first_update(status: RunStatus) -> str:
+def first_update(status: RunStatus) -> tuple[str, str]:
     """Describe how far the first update is, so that a slow environment or a long update does not look like a run that
-    hangs."""
+    hangs. There is no advice unless actors spend most of their time in the environment."""
     settings = status.settings
     batch, made = settings.batch, min(settings.batch, status.decisions - status.first_steps)
     trainers = _group([worker for worker in status.workers if worker.state == "running"], "trainer")
     steps = round(batch * settings.updates_per_decision)
     if made >= batch and trainers.phases.get("update", 0.0) > 0.5:
-        return f"first update: the trainer {f'makes {steps:,} gradient steps' if steps else 'computes it'}"
+        return f"first update: the trainer {f'makes {steps:,} gradient steps' if steps else 'computes it'}", ""
     if made >= batch and steps:
-        return f"first update: {steps:,} minibatches are drawn from the replay"
+        return f"first update: {steps:,} minibatches are drawn from the replay", ""
     left = (batch - made) / status.env_fps if status.env_fps > 0 else None
-    when = "" if left is None else f", complete in about {max(1.0, left):.0f} s"
-    return f"first update: actors have made {made:,} of the {batch:,} decisions of a batch{when}"
+    when = "" if left is None else f", complete in about {_time(max(1.0, left))}"
+    actors = _group([worker for worker in status.workers if worker.state == "running"], "actor")
+    slow = actors.phases.get("env", 0.0) >= BUSY
+    advice = "a smaller batch (--lanes, --horizon), a faster environment, or more --actors if its steps wait"
+    if not made and slow:
+        lanes = status.settings.lanes
+        copies = f"{lanes} environment copies" if lanes > 1 else "the environment"
+        return f"first update: actors are taking the first steps in {copies} each, none has returned yet", advice
+    what = f"first update: actors have made {made:,} of the {batch:,} decisions of a batch{when}"
+    return what, advice if slow else ""
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
 def _inline(actors: _Group, trainers: _Group, cores: int) -> tuple[str, str]:

@@ -25,6 +25,7 @@ from srl.api.status import (
 from srl.api.worker import WorkerId
 from srl.base.files import Losses
 from srl.base.meter import Counter, Meter, Phase
+from srl.base.statistics import Speed
 from srl.controller.bottleneck import Bottleneck
 from srl.controller.diagnosis import settings_of
 from srl.controller.metrics import metric_name
@@ -92,11 +93,12 @@ class Gauges:
         self._phases: dict[str, deque[tuple[float, dict[Phase, float]]]] = {}
         self._ended: dict[str, dict[Counter, int]] = {}  # policy -> totals of workers that are gone
         self._ended_replay: dict[str, ReplayStatus | None] = {}
-        self._rates: deque[tuple[float, int, int]] = deque()
+        self._made, self._used = Speed(WINDOW_SECONDS), Speed(WINDOW_SECONDS)
         self._steps = 0  # of the last status
         self._new_evaluations: list[tuple[str, EvaluationStatus]] = []
         self.metrics: dict[str, float] = {}
         self.lost_rows: dict[str, int] = {}  # sink -> rows that it did not accept
+        self.lost_calls: dict[str, int] = {}  # callback and event -> calls that were not made
         self._bottleneck = Bottleneck(self._forget_work)
         self.began = 0.0  # wall-clock time at which the command started
         self.first_update: float | None = None
@@ -201,7 +203,7 @@ class Gauges:
         by_policy = self._count(members)
         total = {counter: sum(counts[counter] for counts in by_policy.values()) for counter in TOTALS}
         learned = self.first_steps + total[Counter.LEARNED]
-        env_fps, train_fps = self._rate(now, total[Counter.DECISIONS], learned)
+        env_fps, train_fps = self._made.add(now, total[Counter.DECISIONS]), self._used.add(now, learned)
         self._steps = learned
         experiment = self._experiment
         policies = {name: self._policy_status(name, by_policy.get(name, NO_COUNTS)) for name in self.policies}
@@ -245,6 +247,7 @@ class Gauges:
             reanalyzed=total[Counter.REANALYZED],
             losses=self._losses.totals(),
             lost_rows=self.lost_rows,
+            lost_calls=self.lost_calls,
             messages=messages,
             seconds_to_first_update=self.first_update,
         )
@@ -287,16 +290,6 @@ class Gauges:
         first = meter.get(Counter.FIRST_UPDATE_NS)
         if first and self.first_update is None:
             self.first_update = first * 1e-9 - self.began
-
-    def _rate(self, now: float, produced: int, consumed: int) -> tuple[float, float]:
-        self._rates.append((now, produced, consumed))
-        while len(self._rates) > 2 and now - self._rates[0][0] > WINDOW_SECONDS:
-            self._rates.popleft()
-        then, produced_then, consumed_then = self._rates[0]
-        span = now - then
-        if span <= 0:
-            return 0.0, 0.0
-        return (produced - produced_then) / span, (consumed - consumed_then) / span
 
     def _worker(self, member: WorkerView, now: float) -> WorkerStatus:
         samples = self._phases.setdefault(member.worker_id.name, deque())

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ALL = "all"  # in the column of environments
+LATEX = {"·": r"$\cdot$", "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 MAX_VALUES = 5  # of an option, in the sentence about options that differ
 
 
@@ -308,4 +309,4 @@ def _shown(interval: Interval | None) -> str:
 
 
 def _latex(text: str) -> str:
-    return "".join({"·": r"$\cdot$"}.get(char, "\\" + char if char in "&%$#_{}" else char) for char in text)
+    return "".join(LATEX.get(char, "\\" + char if char in "&%$#_{}" else char) for char in text)

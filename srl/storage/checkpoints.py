@@ -34,6 +34,7 @@ BEST = "best"
 """Folder, below a run's checkpoints, with the parameters that scored best in an evaluation. The optimizer state of that
 version is gone by the time the score is known, so runs do not resume from it."""
 SCORE = "score"  # metadata key by which checkpoints are compared
+BY = "by"  # metadata key of a policy in the best checkpoint: the statistic that is its score
 MAX_MANIFEST_BYTES = 1 << 20
 NAME = re.compile(r"(\d{4,})-step-(\d+)")
 ASIDE = "damaged-"  # prefix of the name of a damaged checkpoint that was replaced by an older one
@@ -231,6 +232,19 @@ def best_of(known: Sequence[Path]) -> Path | None:
         if isinstance(score, (int, float)) and math.isfinite(score):
             scores.append((score, _serial(path), path))
     return max(scores)[2] if scores else None
+
+
+def kept_best(root: Path) -> dict[str, tuple[str, float, int]]:
+    """Return, unverified, the policies of the best checkpoint of a run with checkpoints below `root`: the statistic by
+    which each was chosen, its score and its step. Empty if no evaluation was the best so far."""
+    path = latest(root / BEST)
+    try:
+        policies = json.loads((path / METADATA).read_bytes())["policies"] if path is not None else {}
+        return {
+            name: (str(one.get(BY, "return")), float(one[SCORE]), int(one["steps"])) for name, one in policies.items()
+        }
+    except (OSError, *_MALFORMED):
+        return {}
 
 
 def last_good(root: Path, except_for: Path | None = None) -> Path | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,6 +25,7 @@ WINDOW = 100
 """Number of episodes over which the curve of a return, a length or another statistic of episodes is the mean."""
 NOT_METRICS = {"step", "time", "elapsed"}
 POINTS = 200
+FOLDER = re.compile(r"^/.*/(?=[^/]+\.py:)")  # of a function or class in a file: `/home/me/file.py:Class`
 IGNORED = ("seed", "sinks", "checkpoint_seconds", "hang_timeout", "until_return", "until", "metrics_port")
 """Options in which the runs of one group may differ."""
 
@@ -233,8 +235,13 @@ def group_runs(runs: Sequence[tuple[str, RunDirectory]]) -> list[Group]:
             by_environment.setdefault(options["environment"], []).append(options)
     names = list(dict.fromkeys(name for same in by_environment.values() for name in legend_options(same)))
     groups: list[Group] = []
+    titles = {key: key[0] or _title(options_of[key], names, len(by_environment) > 1) for key in keyed}
     for key, members in keyed.items():
-        title = key[0] or _title(options_of[key], names, len(by_environment) > 1) or members[0].name
+        title = titles[key] or members[0].name
+        environment = options_of[key]["environment"]
+        same = [one for one in keyed if titles[one] == title and options_of[one]["environment"] == environment]
+        if key[1] and len(same) > 1:  # files of the same name in two folders
+            title = f"{title} ({members[0].name})"
         groups += [
             Group(title, environment, tuple(run for run in members if _environment(run) == environment))
             for environment in dict.fromkeys(map(_environment, members))
@@ -288,7 +295,7 @@ def legend_options(groups: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _title(options: Mapping[str, Any], names: Sequence[str], several_environments: bool) -> str:
     """Return the options that distinguish a group, such as `max lag 0`, or a title like `CartPole-v1 · ppo`."""
-    algorithm = _last(str(options.get("algo", "")), ":").removesuffix("Config")
+    algorithm = _last(_last(str(options.get("algo", "")), ":"), "<locals>.").removesuffix("Config")
     if not names:
         return algorithm if several_environments else f"{options['environment']} · {algorithm}"
     parts = []
@@ -299,5 +306,9 @@ def _title(options: Mapping[str, Any], names: Sequence[str], several_environment
 
 
 def shown_value(value: Any) -> str:
-    """Format the value of an option for labels, with six digits."""
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    """Format the value of an option for labels: numbers with six digits, lists with commas, files without folders."""
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(shown_value, value)) or "none"
+    if value is None or isinstance(value, bool):
+        return "none" if value is None else str(value).lower()
+    return f"{value:.6g}" if isinstance(value, float) else FOLDER.sub("", str(value))

@@ -51,7 +51,13 @@ def choose_checkpoint(run: RunDirectory, which: str | int | Path) -> Path:
     if which == "latest":
         return known[-1]
     if which == "best":
-        return checkpoints.latest(run.checkpoints / checkpoints.BEST) or checkpoints.best_of(known) or known[-1]
+        best = checkpoints.latest(run.checkpoints / checkpoints.BEST) or checkpoints.best_of(known)
+        if best is None:
+            raise ValueError(
+                f"{run.path} has no best checkpoint: neither an evaluation (--eval-every) nor a checkpoint has the "
+                "statistic by which the best is chosen (--best, by default the return). Use `latest`"
+            )
+        return best
     if isinstance(which, Path) or not str(which).isdigit():
         names = {path.name: path for path in known}
         path = names.get(str(which), Path(str(which)))

@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from srl.api.block import RETURN
 from srl.api.status import EPISODE_WINDOW, EvaluationStatus, RunStatus, describe_refused
 from srl.base.errors import in_one_line
 from srl.base.files import describe_losses
@@ -64,6 +65,7 @@ def _results(status: RunStatus) -> dict[str, str]:
     if status.reason and not (status.state == "finished" and complete):
         rows[REASONS.get(status.state, "reason")] = in_one_line(status.reason)
     several = len(status.policies) > 1
+    best = checkpoints.kept_best(Path(status.path) / "checkpoints")
     if several:
         for name, policy in status.policies.items():
             rows[f"return {name}"] = _return(policy.return_mean, policy.return_curve, policy.episodes)
@@ -77,7 +79,9 @@ def _results(status: RunStatus) -> dict[str, str]:
             averaged = min(EPISODE_WINDOW, policy.episodes)
             rows[f"episodes {name}" if several else "episodes"] = f"{means}  (means of {averaged})"
         if policy.evaluation is not None:
-            rows[f"eval {name}" if several else "evaluation"] = _evaluation(policy.evaluation, policy.version, status)
+            rows[f"eval {name}" if several else "evaluation"] = _evaluation(
+                policy.evaluation, policy.version, status, best.get(name)
+            )
     steps = count(status.steps)
     if not complete:
         steps += f" of {count(status.target_steps)}"
@@ -99,6 +103,9 @@ def _results(status: RunStatus) -> dict[str, str]:
     if status.lost_rows:
         lost = ", ".join(f"{plural(rows, 'row')} by {sink}" for sink, rows in status.lost_rows.items())
         rows["not accepted"] = f"{lost}; metrics.jsonl has them"
+    if status.lost_calls:
+        lost = ", ".join(f"{plural(calls, 'call')} of {name}" for name, calls in status.lost_calls.items())
+        rows["not called"] = f"{lost}: too slow"
     if status.refused:
         rows["refused"] = describe_refused(status.refused)
     return rows
@@ -109,10 +116,14 @@ def _return(mean: float | None, curve: list[float], episodes: int) -> str:
     return f"{figure(mean)}  {sparkline(curve, 24)}  (mean of {averaged})"
 
 
-def _evaluation(evaluation: EvaluationStatus, last_version: int, status: RunStatus) -> str:
+def _evaluation(
+    evaluation: EvaluationStatus, last_version: int, status: RunStatus, best: tuple[str, float, int] | None
+) -> str:
     text = f"{figure(evaluation.return_mean)} at step {count(evaluation.step)}"
-    if evaluation.count > 1:
-        text += f", best {figure(evaluation.best_return)} at step {count(evaluation.best_step)}"
+    if best is not None and best[0] != RETURN:
+        text += f", best checkpoint {_score(*best)}"
+    elif best is not None and evaluation.count > 1:
+        text += f", best {figure(best[1])} at step {count(best[2])}"
     wanted = last_version // (status.settings.eval_versions or last_version + 1)
     if 2 * evaluation.count < wanted:
         text += (
@@ -123,6 +134,11 @@ def _evaluation(evaluation: EvaluationStatus, last_version: int, status: RunStat
     if evaluation.truncated:
         text += f"; {evaluation.truncated} of {evaluation.episodes} episodes were truncated at --eval-max-steps"
     return text
+
+
+def _score(by: str, score: float, step: int) -> str:
+    lowest = by.startswith("-")  # less is better
+    return f"{by.removeprefix('-')} {figure(-score if lowest else score)} at step {count(step)}"
 
 
 def _next_commands(status: RunStatus) -> dict[str, str]:

@@ -28,6 +28,7 @@ LOGGED = (
     "train_fps", "lag_mean", "lag_max", "restarts", "lane_failures", "skipped_updates", "bottleneck", "advice",
 )  # fmt: skip
 """Figures of a status in a JSON line."""
+MAX_NAMED = 3  # workers that have not started, in a line
 
 
 class RunConsole(Console):
@@ -184,7 +185,9 @@ def log_line(status: RunStatus) -> str:
     parts = [f"{duration(status.elapsed):>7}", steps]
     if status.state != "running":
         parts.insert(1, status.state)
-    if status.bottleneck and not status.advice:  # what the run waits for
+    if waiting := _starting(status):
+        parts.append(waiting)
+    if status.bottleneck and (not status.advice or status.seconds_to_first_update is None):  # what the run waits for
         parts.append(status.bottleneck)
     if has_return(status):
         parts.append(f"return {return_of(status)}")
@@ -205,6 +208,16 @@ def log_line(status: RunStatus) -> str:
     if left := remaining(status):
         parts.append(f"{left} left")
     return "  ".join(parts)
+
+
+def _starting(status: RunStatus) -> str:
+    """Return the workers that have not started, with their memory, while the run waits for them."""
+    workers = [worker for worker in status.workers if worker.state == "starting"]
+    if status.state != "starting" or not workers:
+        return ""
+    names = [f"{one.name} ({one.rss_mb:,.0f} MB)" if one.rss_mb else one.name for one in workers[:MAX_NAMED]]
+    more = f" and {len(workers) - MAX_NAMED} more" if len(workers) > MAX_NAMED else ""
+    return f"waiting for {', '.join(names)}{more}"
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import ModuleType
+from typing import Any, cast
 
 import pytest
 
@@ -81,6 +82,17 @@ def test_an_error_in_user_code_shows_the_traceback_from_there(user: ModuleType, 
     assert lines[1].endswith(f"in {name}")
     assert lines[-1].startswith(line)
     assert not any("srl/base" in shown for shown in lines), "frames of SRL are left out"
+
+
+@pytest.mark.parametrize(
+    ("file", "module"), [("<stdin>", "__main__"), ("<string>", "__main__"), ("<ipython-input-1-2>", "x")]
+)
+def test_code_that_was_typed_in_is_the_users(file: str, module: str) -> None:
+    names: dict[str, object] = {"__name__": module}
+    exec(compile("def typed(): return {}['x']", file, "exec"), names)
+    assert errors.user_traceback(error_of(cast(Any, names["typed"]))).startswith(
+        f'Traceback (most recent call last):\n  File "{file}", line 1, in typed\n'
+    )
 
 
 def test_the_cause_of_an_error_is_shown_unless_the_message_contains_it(user: ModuleType) -> None:

@@ -12,6 +12,7 @@ import sys
 import types
 import typing
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ import pytest
 
 import srl
 from srl.api.experiment import Resources
+from srl.base import object_names
 from srl.base.config import from_data, to_data
-from srl.base.object_names import NAMES, PARTS, load_object, load_part, name_of, part_name, refuse_prompt_code
+from srl.base.object_names import NAMES, PARTS, load_object, load_part, name_of, part_name, refuse_private_code
 
 OWN_PATH = re.compile(rb'"srl\.[\w.]+:\w+"')
 
@@ -125,6 +127,24 @@ def test_what_was_defined_at_a_prompt_is_found_in_this_process_and_refused_for_o
     monkeypatch.setitem(sys.modules, "__main__", main)
     assert name_of(Prompt) == "__main__:Prompt"
     assert load_object("__main__:Prompt") is Prompt
-    refuse_prompt_code({"type": "gymnasium", "fields": {"id": "CartPole-v1", "kwargs": [1, None]}})
+    refuse_private_code({"type": "gymnasium", "fields": {"id": "CartPole-v1", "kwargs": [1, None]}})
     with pytest.raises(ValueError, match=r'Prompt was defined at a prompt.*"path/file.py:Prompt".*scheduler="inline"'):
-        refuse_prompt_code({"fields": {"factory": ["x", "__main__:Prompt"]}})
+        refuse_private_code({"fields": {"factory": ["x", "__main__:Prompt"]}})
+
+
+def test_a_lambda_and_what_a_function_defines_are_found_in_this_process_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    def inner() -> None: ...
+
+    names = [name_of(inner), name_of(lambda: None), name_of(partial(int, "3"))]
+    assert names[0] == name_of(inner)  # of the same object
+    assert len({*names, name_of(lambda: None)}) == 4
+    assert load_object(names[0]) is inner
+    assert load_object(names[2])() == 3
+    for name, begin in zip(
+        names, ("inner was defined inside a func", "a lambda has no name", "a partial has"), strict=True
+    ):
+        with pytest.raises(ValueError, match=begin):
+            refuse_private_code(["x", {"factory": name}])
+    monkeypatch.setattr(object_names, "_LOCAL", {})  # as in another process
+    with pytest.raises(ValueError, match=r"was a lambda or was defined inside a function .* pass the environment"):
+        load_object(names[0])

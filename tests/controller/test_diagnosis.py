@@ -192,16 +192,22 @@ def test_the_way_to_the_first_update_is_shown() -> None:
     sizes = Settings(batch=2000, updates_per_decision=0.5)
     status = msgspec.structs.replace(run(settings=sizes), decisions=1500, first_steps=1000, env_fps=50.0)
     assert first_update(status) == (
-        "first update: actors have made 500 of the 2,000 decisions of a batch, complete in about 30 s"
+        "first update: actors have made 500 of the 2,000 decisions of a batch, complete in about 30 s",
+        "",
     )
-    assert first_update(msgspec.structs.replace(status, env_fps=0.0)).endswith("of a batch")
+    assert first_update(msgspec.structs.replace(status, env_fps=0.0))[0].endswith("of a batch")
     trainer = worker("trainers/0", update=0.9)
     complete = msgspec.structs.replace(status, decisions=3000, workers=[trainer])
-    assert first_update(complete) == "first update: the trainer makes 1,000 gradient steps"
+    assert first_update(complete) == ("first update: the trainer makes 1,000 gradient steps", "")
     draws = msgspec.structs.replace(complete, workers=[worker("trainers/0")])
-    assert first_update(draws) == "first update: 1,000 minibatches are drawn from the replay"
+    assert first_update(draws) == ("first update: 1,000 minibatches are drawn from the replay", "")
     on_policy = msgspec.structs.replace(complete, settings=Settings(batch=2000))
-    assert first_update(on_policy) == "first update: the trainer computes it"
+    assert first_update(on_policy) == ("first update: the trainer computes it", "")
+    assert first_update(msgspec.structs.replace(status, env_fps=1.0))[0].endswith("in about 25 min")
+    slow = msgspec.structs.replace(run(worker("actors/0", env=0.99)), settings=Settings(lanes=16, batch=2000))
+    what, advice = first_update(slow)
+    assert "taking the first steps in 16 environment copies each, none has returned yet" in what
+    assert "--horizon" in advice
 
 
 def test_workers_of_a_group_count_by_their_mean() -> None:

@@ -12,7 +12,7 @@ from support.waiting import until
 from srl.api.block import Episodes
 from srl.api.control import EpisodeReport, Evaluated, MetricsReport, UpdateRecord
 from srl.api.experiment import Experiment, WorkerGroup
-from srl.api.status import RunStatus
+from srl.api.status import RunStatus, Settings
 from srl.api.streams import StreamEnd
 from srl.api.worker import WorkerConfig, WorkerId
 from srl.base.meter import Counter, Meter, Phase
@@ -40,8 +40,8 @@ def member(name: str, incarnation: int = 0, **counters: int) -> WorkerView:
     return WorkerView(WorkerId(name, 0, incarnation), meter, 0, "running")
 
 
-def status(gauges: Gauges, *members: WorkerView, now: float = 0.0) -> RunStatus:
-    return gauges.status(list(members), now, now, "running", 0, [])
+def status(gauges: Gauges, *members: WorkerView, now: float = 0.0, state: str = "running") -> RunStatus:
+    return gauges.status(list(members), now, now, state, 0, [])
 
 
 def test_totals_are_sums_over_workers(gauges: Gauges) -> None:
@@ -89,6 +89,26 @@ def test_rates_cover_the_last_seconds(gauges: Gauges) -> None:
         if second == 4:
             assert (found.env_fps, found.train_fps) == (100.0, 50.0)
     assert (found.env_fps, found.train_fps) == (300.0, 150.0)
+
+
+def test_steps_that_take_longer_than_the_window_have_a_rate(gauges: Gauges) -> None:
+    actor, trainer = member("actors"), member("trainers")
+    for second in range(97):
+        if second and second % 32 == 0:
+            actor.meter.add(Counter.DECISIONS, 16)
+        found = status(gauges, actor, trainer, now=float(second))
+        if second in (40, 95):
+            assert 0.2 < found.env_fps < 0.6
+    assert 0.4 < found.env_fps < 1.1
+    assert status(gauges, actor, trainer, now=300.0).env_fps == 0.0
+
+
+def test_a_run_that_stops_before_its_first_update_keeps_its_bottleneck(gauges: Gauges) -> None:
+    gauges._settings = Settings(batch=2048)
+    actor, trainer = member("actors"), member("trainers")
+    running = status(gauges, actor, trainer, now=1.0)
+    assert running.bottleneck.startswith("first update: ")
+    assert status(gauges, actor, trainer, now=2.0, state="stopped").bottleneck == running.bottleneck
 
 
 def test_a_run_without_workers_has_a_status(gauges: Gauges) -> None:

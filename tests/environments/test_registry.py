@@ -15,7 +15,6 @@ from support.trees import leaf
 import srl
 from srl.api.spaces import Discrete
 from srl.base.config import from_data, to_data
-from srl.base.object_names import name_of
 from srl.environments.adapters.gymnasium import GymnasiumConfig
 from srl.environments.adapters.vector import VectorConfig
 from srl.environments.mujoco.lanes import MujocoConfig
@@ -103,17 +102,6 @@ def test_an_environment_that_only_this_process_has_registered_is_named_by_its_en
     lanes = config.build(1)
     lanes.reset(0)
     assert [bool(lanes.step((np.ones(1, np.int64),))[0].truncated[0]) for _ in range(3)] == [False, True, False]
-
-
-def test_functions_that_no_worker_can_import_are_refused():
-    with pytest.raises(ValueError, match="cannot be imported by worker processes"):
-        lanes_config(lambda: None)
-
-    def inner():
-        pass
-
-    with pytest.raises(ValueError, match="no lambda, nothing inside of a function"):
-        name_of(inner)
 
 
 class Grid(gymnasium.Env):

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from support.waiting import wait_for
 
 import srl
 from srl.callbacks.callback import Callback
@@ -54,9 +55,9 @@ def called(
     """Call two updates and the end. Return the runner, the reasons of failures, and the messages."""
     run, messages = FailedRun(), list[str]()
     runner = CallbackRunner(callbacks, cast(LiveRun, run), threaded, messages.append, only_warn)
-    for event in ("on_update", "on_update", "on_end"):
+    for event in ("on_update", "on_update"):
         runner.call(event, {})
-    runner.close()
+    runner.close({})
     return runner, run.reasons, messages
 
 
@@ -91,6 +92,29 @@ def test_an_error_is_reported_once_and_ends_the_run_or_only_warns(error: BaseExc
     assert reasons == []
     assert len(messages) == 1
     assert messages[0].startswith("callback Counter.on_update failed; the run continues:\nTraceback")
+
+
+def test_a_slow_callback_loses_updates_and_never_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The wait is announced when it begins, and what was not called is counted."""
+    monkeypatch.setattr(callback_runner, "END_SECONDS", 0.1)
+    monkeypatch.setattr(callback_runner, "WAIT_SECONDS", 0.01)
+    ended, messages, shown = list[str](), list[str](), list[list[str]]()
+
+    class Slow(Callback):
+        def on_update(self, record: Mapping[str, Any]) -> None:
+            wait_for(lambda: runner.lost, "lost calls")
+
+        def on_end(self, report: Any) -> None:
+            ended.append(report)
+
+    runner = CallbackRunner([Slow()], cast(LiveRun, FailedRun()), True, messages.append)
+    for _ in range(3):
+        runner.call("on_update", {})
+    runner.close("report", lambda: shown.append(list(messages)))
+    assert ended == ["report"]
+    assert "3 calls are left, Slow.on_update is running" in shown[0][0]
+    assert runner.lost == {"Slow.on_update": 2}
+    assert "callbacks were too slow: 2 calls were not made" in messages
 
 
 def test_ctrl_c_during_a_call_is_no_error_of_the_callback() -> None:

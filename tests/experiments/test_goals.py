@@ -12,7 +12,9 @@ import srl
 from srl.api.block import Episodes
 from srl.api.status import EvaluationStatus
 from srl.controller.policy_gauges import PolicyGauges
-from srl.experiments.session.goals import Goals, goal_of
+from srl.experiments.session.goals import Goals, NamedStatistics, goal_of
+from srl.storage.checkpoints import kept_best
+from srl.terminal.report import final_report
 
 
 def gauges(count: int, **means: float) -> PolicyGauges:
@@ -33,12 +35,53 @@ def test_all_goals_must_be_reached_over_a_hundred_new_episodes() -> None:
     assert goals.reached({"policy": gauges(100, **means)}) == ""
 
 
-def test_a_goal_for_a_statistic_that_no_episode_has_is_named_once() -> None:
-    goals = Goals(["retrun>=3", "length<=20"], None, ["policy"])
-    assert goals.unknown({"policy": gauges(99, **{"return": 2.0}, length=5.0)}) == ""
-    later = {"policy": gauges(100, **{"return": 2.0}, length=5.0)}
-    assert goals.unknown(later) == "--until retrun>=3: no episode reports 'retrun' so far; did you mean 'return'?"
-    assert goals.unknown(later) == ""
+def test_a_name_that_no_episode_has_is_reported_once_after_a_hundred_episodes_or_at_the_end() -> None:
+    options = srl.TrainOptions().replace(until=("retrun>=3", "length<=20"), best="-lenght", log_info=("height", "cost"))
+    episodes = {"return": 2.0, "length": 5.0, "height": 1.0}
+
+    def named() -> NamedStatistics:
+        return NamedStatistics(options, Goals(options.run.until, None, ["policy"]), ["policy"])
+
+    one = named()
+    assert one.unknown({"policy": gauges(99, **episodes)}) == []
+    later = {"policy": gauges(100, **episodes)}
+    texts = one.unknown(later)
+    assert texts == [
+        "--until retrun>=3: no episode has reported 'retrun'; did you mean 'return'?",
+        "--best -lenght: no episode has reported 'lenght', so no checkpoint is the best; did you mean 'length'?",
+        "--log-info cost: no episode has reported 'cost' as a number in its last info; valid ones: height, length, "
+        "return",
+    ]
+    assert one.unknown(later, ended=True) == []
+    assert named().unknown({"policy": gauges(1, **episodes)}, ended=True) == texts
+    assert named().unknown({"policy": PolicyGauges()}, ended=True) == []
+
+
+def test_a_misspelled_statistic_is_reported_and_the_report_and_eval_name_no_best_checkpoint(tmp_path: Path) -> None:
+    run = srl.train(
+        "support.informative:Informative", root=tmp_path, best="nosuch", log_info=("text",), steps=128,
+        scheduler="inline", lanes=4, horizon=16, recipe="none", eval_every=64, eval_episodes=2, sinks=(),
+        ppo={"epochs": 1, "num_minibatches": 1},
+    )  # fmt: skip
+    text = (run.path / "system.jsonl").read_text()
+    assert "--best nosuch: no episode has reported 'nosuch', so no checkpoint is the best" in text
+    assert "--log-info text: no episode has reported 'text' as a number" in text
+    assert run.status.evaluation is not None
+    assert run.status.evaluation.count > 1
+    assert "best" not in final_report(run.status).plain
+    with pytest.raises(ValueError, match="has no best checkpoint"):
+        srl.evaluate(run.path, episodes=1, checkpoint="best")
+
+
+def test_a_resumed_run_with_another_statistic_starts_the_best_over(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"scheduler": "inline", "lanes": 4, "horizon": 16, "recipe": "none", "sinks": ()}
+    options |= {"eval_every": 64, "eval_episodes": 2, "ppo": {"epochs": 1, "num_minibatches": 1}}
+    run = srl.train("support.informative:Informative", root=tmp_path, steps=128, **options)
+    assert kept_best(run.path / "checkpoints")["policy"][:2] == ("return", 3.0)
+    srl.resume(run.path, steps=256, best="is_success")
+    by, score, step = kept_best(run.path / "checkpoints")["policy"]
+    assert (by, step > 128) == ("is_success", True)
+    assert score <= 1.0
 
 
 def test_goals_of_several_policies_name_one() -> None:

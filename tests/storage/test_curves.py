@@ -173,6 +173,16 @@ def test_algorithms_are_labeled_by_their_names_alone(tmp_path: Path) -> None:
     assert [group.label for group in group_runs([("", run) for run in runs])] == ["ppo", "a2c"]
 
 
+def test_lists_and_files_in_labels_are_short_and_two_files_of_one_name_differ(tmp_path: Path) -> None:
+    chosen = {"a": [], "b": ["/x/y/mine.py:Stop,after=3", "webhook"], "c": ["/z/mine.py:Stop"]}
+    runs = [make(tmp_path, name, [], callbacks=value) for name, value in chosen.items()]
+    labels = [group.label for group in group_runs([("", run) for run in runs])]
+    assert labels == ["callbacks none", "callbacks mine.py:Stop,after=3,webhook", "callbacks mine.py:Stop"]
+    runs[1] = make(tmp_path, "d", [], callbacks=["/x/mine.py:Stop"])
+    labels = [group.label for group in group_runs([("", run) for run in runs])]
+    assert labels == ["callbacks none", "callbacks mine.py:Stop (d)", "callbacks mine.py:Stop (c)"]
+
+
 def test_an_evaluation_has_its_own_value_not_a_mean_over_several(tmp_path: Path) -> None:
     evaluated = [
         {"step": step, "kind": "evaluation", "elapsed": 1.0, "eval/return": value, "eval/episodes": 10}

@@ -3,11 +3,15 @@
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.terminals import PATIENCE, Ended, Terminal
 
 import srl
+from srl.algorithms.ppo.config import PPOConfig
+from srl.base import object_names
+from srl.testing.environments import Tracer
 
 
 def run_script(terminal: Terminal, text: str) -> Ended:
@@ -39,9 +43,39 @@ def test_the_error_for_a_script_without_a_guard_says_to_add_one(terminal: Termin
     assert '`if __name__ == "__main__":`' in ended.err, ended.text
 
 
-def test_a_lambda_is_refused() -> None:
-    with pytest.raises(ValueError, match="top level of a module"):
-        srl.train(lambda: None, steps=10)
+def test_only_inline_runs_take_a_lambda() -> None:
+    with pytest.raises(ValueError, match=r'a lambda has no name, so worker processes cannot .* scheduler="inline"'):
+        srl.train(lambda: Tracer(), steps=10)
+    with pytest.raises(ValueError, match="each run of a sweep has its own process"):
+        srl.sweep(lambda: Tracer(), seeds=1, steps=10, scheduler="inline")
+
+
+def test_an_inline_run_takes_what_a_function_defines_and_other_processes_need_it_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class MineConfig(PPOConfig):
+        """An algorithm that only this function knows."""
+
+    def make() -> Tracer:
+        return Tracer()
+
+    small: dict[str, Any] = {"root": tmp_path, "scheduler": "inline", "lanes": 2, "horizon": 8, "sinks": ()}
+    algorithm = MineConfig(epochs=1, num_minibatches=1)
+    run = srl.train(make, steps=64, algorithm=algorithm, **small)
+    assert run.name.startswith("make-mine-")
+    assert srl.evaluate(run.path, episodes=1).returns
+    assert srl.resume(run.path, steps=128).state == "finished"
+    monkeypatch.setattr(object_names, "_LOCAL", {})  # as in another process
+    with pytest.raises(ValueError, match=r"MineConfig was a lambda or was defined inside a function"):
+        srl.evaluate(run.path, episodes=1)
+    found = srl.evaluate(run.path, episodes=1, trust_code=[make, MineConfig])
+    assert found.returns
+    assert srl.resume(run.path, steps=192, trust_code=[make, MineConfig]).state == "finished"
+    other = srl.train(lambda: Tracer(), steps=64, ppo={"epochs": 1, "num_minibatches": 1}, **small)
+    monkeypatch.setattr(object_names, "_LOCAL", {})
+    with pytest.raises(ValueError, match="pass the environment"):
+        srl.evaluate(other.path, episodes=1)
+    assert srl.evaluate(other.path, episodes=1, env="srl.testing.environments:Tracer").returns
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ def test_a_report_lists_only_files_that_exist(snapshot: Snapshot, tmp_path: Path
     [
         ({"count": 1, "version": 0, "step": 0}, "23.5 at step 0; the final policy was not evaluated (`srl eval`)\n"),
         ({"count": 1, "version": 5, "step": 500}, "23.5 at step 500\n"),
-        ({"count": 2, "version": 5, "step": 500}, "23.5 at step 500, best 90.0 at step 300\n"),
+        ({"count": 2, "version": 5, "step": 500}, "23.5 at step 500\n"),
     ],
 )
 def test_a_report_says_whether_the_final_policy_was_evaluated(
@@ -106,6 +106,25 @@ def test_a_report_says_whether_the_final_policy_was_evaluated(
     found = EvaluationStatus(**common, best_return=90.0, best_step=300, **evaluation)
     policies = {"policy": PolicyStatus(version=5, evaluation=found)}
     assert f" evaluation    {expected}" in final_report(snapshot(state="finished", policies=policies)).plain
+
+
+@pytest.mark.parametrize(
+    ("kept", "expected"),
+    [
+        ({"score": 90.0, "steps": 300}, "23.5 at step 500, best 90.0 at step 300\n"),
+        ({"score": -0.25, "steps": 300, "by": "-cost"}, "23.5 at step 500, best checkpoint cost 0.25 at step 300\n"),
+    ],
+)
+def test_a_report_names_the_best_checkpoint_that_was_kept(
+    snapshot: Snapshot, tmp_path: Path, kept: dict[str, Any], expected: str
+) -> None:
+    folder = tmp_path / "checkpoints" / "best" / "0001-step-300"
+    folder.mkdir(parents=True)
+    (folder / "facts.json").write_text(json.dumps({"policies": {"policy": kept}}))
+    found = EvaluationStatus(2, 500, 5, 10, 23.5, None, 9.0, 95.0, 100)
+    policies = {"policy": PolicyStatus(version=5, evaluation=found)}
+    text = final_report(snapshot(state="finished", path=str(tmp_path), policies=policies)).plain
+    assert f" evaluation    {expected}" in text
 
 
 def test_a_report_says_that_evaluations_had_too_little_time(snapshot: Snapshot) -> None:
@@ -197,7 +216,9 @@ def test_ps_shows_a_worker_that_has_not_started(snapshot: Snapshot) -> None:
 
 def test_the_report_shows_statistics_of_the_environment_and_what_sinks_lost(snapshot: Snapshot) -> None:
     policies = {"policy": PolicyStatus(episodes=4211, facts={"height": 2.0, "is_success": 0.93})}
-    text = final_report(snapshot(state="finished", policies=policies, lost_rows={"wandb": 3})).plain
+    status = snapshot(state="finished", policies=policies, lost_rows={"wandb": 3}, lost_calls={"Slow.on_update": 9})
+    text = final_report(status).plain
+    assert " not called    9 calls of Slow.on_update: too slow\n" in text
     assert "\n episodes      is_success 0.93, height 2.00  (means of 100)\n" in text
     assert "\n not accepted  3 rows by wandb; metrics.jsonl has them\n" in text
 

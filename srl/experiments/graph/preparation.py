@@ -9,14 +9,14 @@ from typing import Any
 from srl.api.experiment import Experiment
 from srl.api.lanes import LanesConfig, LaneSpec
 from srl.api.spaces import Box
-from srl.base.config import TrustCode, to_data
-from srl.base.object_names import refuse_prompt_code
+from srl.base.config import TrustCode, texts_in, to_data
+from srl.base.object_names import LOCAL, load_object, local_name, refuse_private_code
 from srl.environments.adapters.previous_step import PreviousStepConfig, with_previous_step
 from srl.experiments.graph.environment_probe import EnvironmentProfile, probe
 from srl.experiments.graph.hindsight import hindsight_hint
 from srl.experiments.graph.recorded_data import with_data
 from srl.experiments.graph.replay import check_learning_starts
-from srl.experiments.graph.sizes import check_minibatches, describe_long_updates, describe_sizes
+from srl.experiments.graph.sizes import check_minibatches, describe_long_updates, describe_sizes, describe_slow_steps
 from srl.experiments.graph.standard import standard_experiment
 from srl.experiments.options.algorithms import with_absolute_paths
 from srl.experiments.options.roles import role_patterns, with_checkpoints, with_expert_path
@@ -45,9 +45,10 @@ class PreparedRun:
     @property
     def summary(self) -> str:
         """Lines to print when the run starts: the recipe, the sizes, and hints about updates that are longer than the
-        run, large images and hindsight."""
-        hint = describe_long_updates(self.experiment) + _image_hint(self.profile.spec, self.environment)
-        hint += hindsight_hint(self.experiment)
+        run, slow steps, large images, hindsight, and code that only this process has."""
+        hint = describe_long_updates(self.experiment) + describe_slow_steps(self.experiment, self.profile.step_us)
+        hint += _image_hint(self.profile.spec, self.environment)
+        hint += hindsight_hint(self.experiment) + _private_hint([to_data(self.environment), to_data(self.options)])
         return f"{self.recipe}\n{describe_sizes(self.experiment)}{hint}".lstrip()
 
 
@@ -71,8 +72,8 @@ def prepare(
     check_sinks(options.run.sinks)
     environment = environment_for(env, options)
     if options.workers.scheduler != "inline":
-        refuse_prompt_code([to_data(environment), to_data(options)])
-    title = env if isinstance(env, str) else getattr(env, "__qualname__", str(env))
+        refuse_private_code([to_data(environment), to_data(options)])
+    title = env if isinstance(env, str) else local_name(env)
     probes = {} if probes is None else probes
     if (key := repr(environment)) not in probes:
         probes[key] = probe_for(environment, options)
@@ -139,6 +140,14 @@ def _image_hint(spec: LaneSpec, environment: LanesConfig) -> str:
         how = "--image-size 84 and --grayscale make" if environment.can_shrink_images() else "a wrapper makes"
         return f"\nhint: images of {shape} slow down every part of the run; {how} them smaller"
     return ""
+
+
+def _private_hint(data: Any) -> str:
+    names = [local_name(load_object(text)) for text in texts_in(data) if text.startswith(LOCAL)]
+    if not names:
+        return ""
+    passed = " and ".join(dict.fromkeys(names))
+    return f"\nnote: other programs can use this run only if they pass {passed} again (env=..., trust_code=[...])"
 
 
 def team_reward(environment: LanesConfig, spec: LaneSpec, patterns: Mapping[str, str]) -> LanesConfig:

@@ -41,6 +41,10 @@ class Sizes:
     batch: int | None
 
 
+SLOW_STEP_SECONDS = 0.01
+"""Time per step of an environment from which on there is a hint about the time of a batch."""
+
+
 def choose_sizes(options: TrainOptions, profile: EnvironmentProfile, cores: int, inline: bool) -> Sizes:
     """Choose the sizes that the options do not set.
 
@@ -100,6 +104,18 @@ def describe_long_updates(experiment: Experiment) -> str:
                 "the run will be longer; set a smaller --lanes or --horizon"
             )
     return ""
+
+
+def describe_slow_steps(experiment: Experiment, step_us: float) -> str:
+    """Return a line about an environment in which the first batch takes longer than a minute; empty if it does not."""
+    sizes, seconds = sizes_of(experiment), step_us * 1e-6
+    minutes = sizes.get("batch", 0) * seconds / sizes.get("actors", 1) / 60
+    if minutes < 1.0 or seconds < SLOW_STEP_SECONDS:
+        return ""
+    return (
+        f"\nhint: a step of the environment takes about {seconds:.2g} s, so a batch of {sizes['batch']:,} decisions "
+        f"takes about {minutes:,.0f} min; with smaller --lanes or --horizon, updates begin sooner"
+    )
 
 
 def check_minibatches(experiment: Experiment, given: Collection[str]) -> None:

@@ -186,7 +186,8 @@ def name_of_config(algorithm: AlgorithmConfig) -> str:
 def title_of(algo: str) -> str:
     """Return a short name for display: `ppo`, or the name of the config class without `Config`. For a class that is
     only called `Config`, return the name of its file."""
-    place, _, name = algo.rpartition(":")
+    place, _, qualname = algo.rpartition(":")
+    name = qualname.rpartition("<locals>.")[2]  # for a class that was defined inside a function
     return name.removesuffix("Config").lower() or os.path.basename(place).removesuffix(".py")
 
 

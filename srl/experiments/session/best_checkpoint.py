@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from srl.api.block import RETURN
 from srl.api.parameters import ParameterStore
 from srl.api.status import EvaluationStatus
 from srl.base.tree import Array
@@ -46,7 +47,7 @@ class BestCheckpoint:
 
     def __post_init__(self) -> None:
         self._folder = self._run.checkpoints / checkpoints.BEST
-        self._best = _read(self._folder, self._notify)
+        self._best = _read(self._folder, self._by, self._notify)
 
     def add(self, evaluations: Iterable[tuple[str, EvaluationStatus]], elapsed: float) -> None:
         """Process evaluations, each with its policy, and write a checkpoint if one of them is the best so far."""
@@ -66,6 +67,7 @@ class BestCheckpoint:
                 "steps": evaluation.step,
                 "policy": policy,
                 "score": score,
+                checkpoints.BY: self._by,
                 "interval": evaluation.return_interval if self._by == "return" else None,
                 "episodes": evaluation.episodes,
             }
@@ -94,8 +96,8 @@ class BestCheckpoint:
         self._writer.submit(write)
 
 
-def _read(folder: Path, notify: Callable[[str], None]) -> dict[str, _Best]:
-    """Return the best parameters so far, for a run that is resumed."""
+def _read(folder: Path, by: str, notify: Callable[[str], None]) -> dict[str, _Best]:
+    """Return the best parameters so far by this statistic, for a run that is resumed."""
     path = checkpoints.latest(folder)
     if path is None:
         return {}
@@ -104,6 +106,7 @@ def _read(folder: Path, notify: Callable[[str], None]) -> dict[str, _Best]:
         return {
             policy: _Best(float(found.get("score", -math.inf)), arrays[f"{policy}/parameters"], found)
             for policy, found in metadata["policies"].items()
+            if found.get(checkpoints.BY, RETURN) == by
         }
     except (checkpoints.CheckpointError, KeyError) as error:
         notify(f"the best parameters so far are lost, evaluations start over: {error}; {checkpoints.set_aside(path)}")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -29,6 +30,10 @@ SLOW_SECONDS = 1.0
 MAX_WAITING = 100_000  # calls; further ones are dropped and counted
 END_SECONDS = 30.0
 """Time for the calls that are still waiting when the run ends."""
+LAST_SECONDS = 30.0
+"""Time for the calls of `on_end` after that."""
+WAIT_SECONDS = 0.25
+"""Time between looks at the calls that are waiting when the run ends."""
 
 
 def load_callback(text: str) -> Callback:
@@ -142,7 +147,7 @@ class CallbackRunner:
         self._keys = {id(c): f"{type(c).__name__}-{index}" for index, c in enumerate(callbacks)}
         self._concerned = {event: [c for c in callbacks if _overrides(c, event)] for event in EVENTS}
         self._reported: set[tuple[str, str]] = set()  # callbacks and events with slow or failed calls
-        self._dropped = 0
+        self.lost: dict[str, int] = {}  # callback and event -> number of calls that were never made
         self._failed = False
         self._states: dict[str, str] = {}  # callback -> its state as JSON, which later calls do not change
         self._waiting: queue.Queue[tuple[Callback, str, Any] | None] = queue.Queue()
@@ -165,7 +170,7 @@ class CallbackRunner:
             elif self._waiting.qsize() < MAX_WAITING:
                 self._waiting.put((callback, event, argument))
             else:
-                self._dropped += 1
+                self._lose(callback, event)
 
     def states(self) -> dict[str, dict[str, Any]]:
         """Return the states of the callbacks after their last calls, by class and position."""
@@ -181,22 +186,54 @@ class CallbackRunner:
                     name = f"{type(callback).__name__}.restore"
                     raise ValueError(f"callback {name} failed:\n{traceback_of(error)}") from error
 
-    def close(self) -> None:
-        """Wait until the calls so far have returned, for a bounded time."""
-        if self._thread is not None:
-            self._waiting.put(None)
-            self._thread.join(END_SECONDS)
-            if self._thread.is_alive():
-                left = self._waiting.qsize()
+    def close(self, report: Any, waiting: Callable[[], None] = lambda: None) -> None:
+        """Make the calls that are waiting, for a bounded time, and then those of `on_end`. `waiting` is called
+        repeatedly in the meantime."""
+        if self._thread is None:
+            self.call("on_end", report)
+            return
+        self._wait(waiting)
+        for callback, event, _ in list(self._taken()):  # they would delay the end
+            self._lose(callback, event)
+        for callback in self._concerned["on_end"]:
+            self._waiting.put((callback, "on_end", report))
+        self._waiting.put(None)
+        self._thread.join(LAST_SECONDS)
+        if self._thread.is_alive():
+            self._notify(f"callback {self._current} did not return within {LAST_SECONDS:.0f} s")
+            for callback, event, _ in list(self._taken()):
+                self._lose(callback, event)
+        if self.lost:
+            self._notify(f"callbacks were too slow: {sum(self.lost.values()):,} calls were not made")
+
+    def _wait(self, waiting: Callable[[], None]) -> None:
+        """Wait until all calls so far have been made, for a bounded time."""
+        deadline, told = time.monotonic() + END_SECONDS, False
+        while (left := self._waiting.unfinished_tasks) and time.monotonic() < deadline:
+            time.sleep(WAIT_SECONDS)
+            if self._waiting.unfinished_tasks and not told:
+                told = True
+                calls = f"{left:,} calls are" if left > 1 else "1 call is"
                 self._notify(
-                    f"callback {self._current} did not return within {END_SECONDS:.0f} s; {left} calls are lost"
+                    f"waiting for callbacks, at most {END_SECONDS:.0f} s: {calls} left, {self._current} is running"
                 )
-        if self._dropped:
-            self._notify(f"callbacks were too slow: {self._dropped:,} calls were dropped")
+            waiting()
+
+    def _taken(self) -> Iterator[tuple[Callback, str, Any]]:
+        """Take the calls that are waiting, so that they are not made."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                if (item := self._waiting.get_nowait()) is not None:
+                    yield item
+
+    def _lose(self, callback: Callback, event: str) -> None:
+        name = f"{type(callback).__name__}.{event}"
+        self.lost[name] = self.lost.get(name, 0) + 1
 
     def _work(self) -> None:
         while (item := self._waiting.get()) is not None:
             self._call(*item)
+            self._waiting.task_done()
 
     def _call(self, callback: Callback, event: str, argument: Any) -> None:
         if self._failed and event != "on_end":

@@ -1,14 +1,17 @@
-"""Goals of a run: values of episode statistics at which it ends early (`--until return>=475`)."""
+"""Statistics of episodes that options name: goals at which a run ends early (`--until return>=475`), and a check of all
+such names."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from srl.api.block import LENGTH, RETURN
 from srl.api.status import EPISODE_WINDOW
 from srl.base.errors import nearest
 from srl.controller.policy_gauges import PolicyGauges
 from srl.experiments.options.sections import parse_goal
+from srl.experiments.options.train_options import TrainOptions
 
 
 @dataclass(frozen=True)
@@ -32,28 +35,15 @@ class Goals:
     """Goals of a run, which ends when all of them are reached, each over 100 episodes since it started or resumed."""
 
     def __init__(self, texts: Sequence[str], until_return: float | None, learning: Sequence[str]) -> None:
-        self._goals = [goal_of(text, learning) for text in texts]
+        self.goals = [goal_of(text, learning) for text in texts]
         if until_return is not None:
-            self._goals.append(goal_of(f"return>={until_return}", learning))
-        self._checked: set[Goal] = set()
+            self.goals.append(goal_of(f"return>={until_return}", learning))
         self.episodes_before: dict[str, int] = {}  # policy -> its number of episodes when the run was resumed
-
-    def unknown(self, gauges: Mapping[str, PolicyGauges]) -> str:
-        """Describe a goal whose statistic the last 100 episodes of its policy do not have, once."""
-        for goal in self._goals:
-            episodes = gauges[goal.policy].episodes
-            if episodes.count < EPISODE_WINDOW or goal in self._checked:
-                continue
-            self._checked.add(goal)
-            if episodes.mean(goal.name) is None:
-                hint = nearest(goal.name, episodes.names)
-                return f"--until {goal.name}{goal.sign}{goal.bound:g}: no episode reports {goal.name!r} so far{hint}"
-        return ""
 
     def reached(self, gauges: Mapping[str, PolicyGauges]) -> str:
         """Describe the goals if all of them are reached; otherwise return an empty string."""
         texts = []
-        for goal in self._goals:
+        for goal in self.goals:
             value = goal.value(gauges)
             count = gauges[goal.policy].episodes.count - self.episodes_before.get(goal.policy, 0)
             if value is None or count < EPISODE_WINDOW:
@@ -76,3 +66,65 @@ def goal_of(text: str, learning: Sequence[str]) -> Goal:
     if policy not in learning:
         raise ValueError(f"the goal {text!r} names no policy that learns{nearest(policy, learning)}")
     return Goal(policy, name, sign, bound)
+
+
+@dataclass(frozen=True)
+class _Named:
+    """A statistic that an option names, and the policies of which one must report it."""
+
+    option: str  # as on the command line
+    name: str
+    policies: tuple[str, ...]
+    consequence: str = ""
+
+
+class NamedStatistics:
+    """The statistics that `--until`, `--best` and `--log-info` name. Which ones there are is known only from episodes,
+    so a misspelled name is reported during the run."""
+
+    def __init__(self, options: TrainOptions, goals: Goals, learning: Sequence[str]) -> None:
+        every = tuple(learning)
+        best = options.checkpoints.best
+        named = [
+            _Named(f"--until {goal.name}{goal.sign}{goal.bound:g}", goal.name, (goal.policy,)) for goal in goals.goals
+        ]
+        named += [
+            _Named(f"--best {best}", best.removeprefix("-"), (policy,), ", so no checkpoint is the best")
+            for policy in every
+        ]
+        named += [
+            _Named(f"--log-info {name}", name, every, " as a number in its last info") for name in options.run.log_info
+        ]
+        self._unchecked = named
+
+    def unknown(self, gauges: Mapping[str, PolicyGauges], ended: bool = False) -> list[str]:
+        """Describe names that no episode has, once each: after 100 episodes of the policy, or when the run has
+        `ended`."""
+        due = [
+            one
+            for one in self._unchecked
+            if sum(map(_num_episodes, _of(one, gauges))) >= (1 if ended else EPISODE_WINDOW)
+        ]
+        self._unchecked = [one for one in self._unchecked if one not in due]
+        texts = []
+        for one in due:
+            known = {name for policy in _of(one, gauges) for name in _names(policy)}
+            if one.name not in known:
+                texts.append(
+                    f"{one.option}: no episode has reported {one.name!r}{one.consequence}{nearest(one.name, known)}"
+                )
+        return texts
+
+
+def _of(named: _Named, gauges: Mapping[str, PolicyGauges]) -> list[PolicyGauges]:
+    return [gauges[policy] for policy in named.policies]
+
+
+def _num_episodes(policy: PolicyGauges) -> int:
+    evaluation = policy.evaluation
+    return policy.episodes.count + (evaluation.count * evaluation.episodes if evaluation is not None else 0)
+
+
+def _names(policy: PolicyGauges) -> set[str]:
+    evaluated = {RETURN, LENGTH, *policy.evaluation.facts} if policy.evaluation is not None else set()
+    return {*policy.episodes.names, *evaluated}

@@ -38,7 +38,7 @@ from srl.experiments.session.checkpointing import (
     steps_between_kept,
 )
 from srl.experiments.session.cluster_site import ClusterSite, hosts_scheduler, site_of, warnings
-from srl.experiments.session.goals import Goals
+from srl.experiments.session.goals import Goals, NamedStatistics
 from srl.experiments.session.run import Run, RunFailed
 from srl.experiments.session.run_record import RunRecord
 from srl.experiments.session.services import metrics_server, run_memory
@@ -99,6 +99,7 @@ class Session:
         self._events: deque[tuple[str, str]] = deque()  # kind and text, from any thread
         self._journal = Journal(run.journal, losses)
         self._goals = Goals(options.run.until, options.run.until_return, experiment.learning)
+        self._named = NamedStatistics(options, self._goals, experiment.learning)
         self._record = RunRecord(run, losses, options.checkpoints.episodes, options.checkpoints.record_every)
         run.write_machine(srl.__version__)
         named = [load_callback(name) for name in options.run.callbacks]
@@ -248,13 +249,15 @@ class Session:
     def _finish(self) -> RunStatus:
         """Write the last metrics, checkpoint and status; a full disk loses only these."""
         self._journal.close()
+        for unknown in self._named.unknown(self._controller.gauges.policies, ended=True):
+            self._notify(unknown)
         ended = self._controller.status()
         self._observe(ended)
         self._wait_for_disk()
         self._save(with_workers=False)
         self._wait_for_disk()
-        self._callbacks.call("on_end", self._controller.status())
-        self._callbacks.close()
+        self._callbacks.close(self._controller.status(), lambda: self._on_status(self._last_status(ended)))
+        self._controller.gauges.lost_calls = self._callbacks.lost
         self._carry_out_requests()
         self._record_events()
         self._record.close(self._controller.gauges)
@@ -313,7 +316,7 @@ class Session:
             if self._callbacks.handles("on_episode"):
                 for episode in episode_records(message):
                     self._callbacks.call("on_episode", {"step": gauges.recorded_step, **episode})
-            if unknown := self._goals.unknown(gauges.policies):
+            for unknown in self._named.unknown(gauges.policies):
                 self._notify(unknown)
             if reason := self._goals.reached(gauges.policies):
                 self._controller.stop("finished", reason)

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from srl.api.status import RunStatus
-from srl.base.config import TrustCode
-from srl.base.object_names import load_object, name_of
+from srl.base.config import TrustCode, to_data
+from srl.base.object_names import LOCAL, load_object, name_of, refuse_private_code
 from srl.base.process import num_cores
 from srl.experiments.graph.environment_probe import EnvironmentProfile
 from srl.experiments.graph.preparation import PreparedRun, prepare
@@ -161,10 +161,8 @@ def make_search(
 
 def _importable(thing: Any) -> str:
     """Return the name by which other processes can import a function; empty if they cannot."""
-    try:
-        return name_of(thing)
-    except ValueError:
-        return ""
+    name = name_of(thing)
+    return "" if name.startswith(LOCAL) else name
 
 
 @dataclass(frozen=True)
@@ -207,6 +205,7 @@ def prepare_sweep(
                 options = options.replace(scheduler=scheduler_for(count, num_cores()))
             runs.append(prepare(wanted, options, gathered.sources, trust_code, probes))
             title = wanted if isinstance(wanted, str) else name_of(wanted)
+            refuse_private_code([title, to_data(runs[-1].options)], "because each run of a sweep has its own process")
             label = label_of(title, settings, len(envs) > 1)
             if label in variants:
                 raise ValueError(f"two variants of the sweep would have the same name {label!r}")
