@@ -149,11 +149,11 @@ class Route:
     first: int
     last: int
     ranks: int
-    checkpoint: Path | None = None  # None: the state in the record
+    checkpoint: str = ""  # path; empty: the state in the record
 
     @property
     def start(self) -> str:
-        return f"the recorded state after update {self.version}" if self.checkpoint is None else self.checkpoint.name
+        return Path(self.checkpoint).name or f"the recorded state after update {self.version}"
 
 
 @dataclass
@@ -233,7 +233,7 @@ class Source:
             )
         return Route(version, wanted, last, ranks.pop(), starts[version])
 
-    def _no_start(self, wanted: int, span: tuple[int, int], starts: Mapping[int, Path | None]) -> str:
+    def _no_start(self, wanted: int, span: tuple[int, int], starts: Mapping[int, str]) -> str:
         if not starts:
             return (
                 f"there is no state of the trainer in updates {span[0]} to {span[1]} to start from: it is larger than "
@@ -245,24 +245,24 @@ class Source:
             f"of this part of the record is {min(starts) + 1}"
         )
 
-    def _starts(self, span: tuple[int, int]) -> dict[int, Path | None]:
-        """Return the versions from which a part of the record can be replayed, with the checkpoint of each or None for
-        a state in the record."""
+    def _starts(self, span: tuple[int, int]) -> dict[int, str]:
+        """Return the versions from which a part of the record can be replayed, with the checkpoint of each, empty for a
+        state in the record."""
         stream = self.stream
-        found: dict[int, Path | None] = {}
+        found: dict[int, str] = {}
         for path in checkpoints.checkpoints(self.run.checkpoints):
             version = _version_of(path, self.policy)
             if version is not None and span[0] - 1 <= version < span[1] and stream.is_whole(version + 1):
-                found[version] = path
-        found |= {update - 1: None for update in range(span[0], span[1] + 1) if stream.has_state(update)}
+                found[version] = str(path)
+        found |= {update - 1: "" for update in range(span[0], span[1] + 1) if stream.has_state(update)}
         return found
 
     def state(self, route: Route) -> Mapping[str, Array]:
         """Return the state of the trainer at the start. Raises StreamError if a checkpoint has other parameters than
         the record."""
-        if route.checkpoint is None:
+        if not route.checkpoint:
             return self.stream.segment(route.version + 1).state
-        arrays, _ = checkpoints.read(route.checkpoint)
+        arrays, _ = checkpoints.read(Path(route.checkpoint))
         prefix = f"{self.policy}/"
         state = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
         recorded = self.stream.digest(route.version)
