@@ -40,7 +40,8 @@ SEGMENT_BYTES = 8 << 20
 HELD_BYTES = 256 << 20
 """Amount of batches that are held in memory while the disk is slow or full. Beyond it, all of them are dropped."""
 STATE_SHARE = 4
-"""A trainer's state is recorded again after this multiple of its size, so that states take a fifth of the space."""
+"""A trainer's state is recorded again after this multiple of its size, so that states take a fifth of the space, and
+not more often than once per `SEGMENT_BYTES`."""
 MAX_SEGMENTS = 10_000  # of one rank, so that a slow run does not fill the disk with small files
 CLOSE_SECONDS = 10.0
 
@@ -133,7 +134,8 @@ class StreamRecorder:
     def _due_state(self, trainer: Trainer) -> Mapping[str, Array]:
         """Return a copy of the trainer's state if it is to be recorded now. It is not if it would take most of the
         space: a replay then starts from checkpoints."""
-        if self._rank > 0 or not (self._wants_state or self._since_state >= STATE_SHARE * self._state_bytes):
+        enough = max(STATE_SHARE * self._state_bytes, self._segment_bytes)
+        if self._rank > 0 or not (self._wants_state or self._since_state >= enough):
             return {}
         self._wants_state = False
         state = trainer.state()

@@ -17,7 +17,14 @@ from srl.datasets.stream_segments import SegmentFile, StreamError, encode, file_
 from srl.results.replay import Replayed
 from srl.storage import checkpoints
 
-TINY = {"scheduler": "inline", "record_streams": True, "recipe": "none", "lanes": 4, "horizon": 8, "verbose": False}
+TINY: dict[str, Any] = {
+    "scheduler": "inline",
+    "record_streams": True,
+    "recipe": "none",
+    "lanes": 4,
+    "horizon": 8,
+    "verbose": False,
+}
 UPDATE = 32  # decisions
 
 
