@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from srl.results.load import load as load
     from srl.results.plot import plot as plot
     from srl.results.record import record as record
+    from srl.results.replay import replay_run as replay_run
     from srl.results.runs import load_run as load_run
 
 __version__ = "0.1.0"
@@ -79,6 +80,7 @@ _NAMES = {
         f"srl.results.{name}": name
         for name in ("collect", "compare", "evaluate", "export", "league", "load", "plot", "record")
     },
+    "srl.results.replay": "replay_run",
     "srl.results.runs": "load_run",
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}

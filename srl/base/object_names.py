@@ -118,6 +118,7 @@ PARTS = {
     "random-shift": "srl.algorithms.offpolicy.config:RandomShift",
     "hindsight-goals": "srl.api.dataflow:HindsightGoals",
     "goal-rewards": "srl.replay.goals:GoalRewardsConfig",
+    "stream-recording": "srl.datasets.stream_recorder:StreamRecording",
     # Searches
     "gumbel-search": "srl.search.search:GumbelSearch",
     "puct-search": "srl.search.search:PUCTSearch",

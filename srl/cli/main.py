@@ -18,7 +18,7 @@ GROUPS = {
     "Train": ("train", "sweep", "resume", "submit", "attach"),
     "Use trained policies": ("eval", "compare", "plot", "episodes", "record", "collect", "export", "league"),
     "Watch and control runs": ("dashboard", "ps", "logs", "save", "scale", "change", "stop", "agent"),
-    "Check and measure": ("doctor", "check-env", "check-algo", "verify", "chaos", "bench"),
+    "Check and measure": ("doctor", "check-env", "check-algo", "replay", "verify", "chaos", "bench"),
     "Help": ("help", "recipes"),
 }
 CLASSES = {
@@ -26,6 +26,7 @@ CLASSES = {
     "sweep": ("Sweep",),
     "results": ("Eval", "Compare", "Plot", "Episodes", "Record", "Export", "League"),
     "datasets": ("Collect",),
+    "streams": ("Replay",),
     "control": ("Ps", "Logs", "Save", "Scale", "Change", "Stop"),
     "cluster": ("Agent", "Chaos"),
     "dashboard": ("Dashboard",),

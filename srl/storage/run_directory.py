@@ -64,6 +64,7 @@ class RunDirectory:
     tensorboard = _Inside("tensorboard")
     checkpoints = _Inside("checkpoints")
     replay = _Inside("replay")  # with `--save-replay`
+    streams = _Inside("streams")  # with `--record-streams`
     league = _Inside("league.json")  # result of the last `srl league`
     logs = _Inside("logs")
 

@@ -365,13 +365,18 @@ class CheckpointOptions:
     """Save the replay with each checkpoint, so that a resumed run continues with it instead of collecting new
     decisions first. New blocks are written once, to `replay/` in the run directory, which grows to the size of the
     replay; priorities, 9 bytes per decision, are written each time. With the schedulers `processes` and `inline`."""
+    record_streams: bool = False
+    """Record the batches that reach the trainers, in `streams/` of the run directory, for `srl replay`: it makes the
+    same updates again, bit for bit, on another machine. A trainer's host must have the run directory."""
+    record_mb: int = 1000
+    """Maximum size of what each trainer records, in MB; the oldest updates are removed."""
     log_mb: int = 32
     """Maximum size of each worker's log, in MB; older output is removed."""
     metrics_port: int = 0
     """Port of the loopback interface at which Prometheus finds the metrics of this run; 0: none."""
 
     def __post_init__(self) -> None:
-        _check_at_least_one(self, "keep_last", "record_every", "log_mb")
+        _check_at_least_one(self, "keep_last", "record_every", "record_mb", "log_mb")
         if not 0 <= self.metrics_port < 65536:
             raise ValueError(f"metrics_port must be from 1 to 65535, or 0 for none; found {self.metrics_port}")
         if self.keep_every < 0:

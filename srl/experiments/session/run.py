@@ -54,6 +54,10 @@ class Run:
         """Record a video, which a notebook shows; options as for :func:`srl.record`."""
         return srl.record(self.path, out, **options)
 
+    def replay(self, **options: Any) -> Any:
+        """Make recorded updates again and compare the parameters; options as for :func:`srl.replay_run`."""
+        return srl.replay_run(self.path, **options)
+
     def __repr__(self) -> str:
         mean = self.status.return_mean
         reached = f"{self.status.steps:,} steps" + (f", return {mean:.1f}" if mean is not None else "")

@@ -1,15 +1,19 @@
-"""What a session needs besides the controller: the run's memory, and the server of its metrics."""
+"""What a session needs besides the controller: the run's memory, a server of metrics, and recorders of streams."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from srl.api.experiment import Experiment
 from srl.base.shared_memory import KeptFile
+from srl.datasets.stream_recorder import StreamRecording
 from srl.experiments.options.sections import CLUSTERS
 from srl.experiments.options.train_options import TrainOptions
 from srl.schedulers.local.run_memory import RunMemory
+from srl.storage.run_directory import RunDirectory
+from srl.workers.trainer.worker import TrainerWorkerConfig
 
 if TYPE_CHECKING:
     from srl.controller.prometheus import MetricsServer
@@ -36,3 +40,19 @@ def run_memory(experiment: Experiment, options: TrainOptions) -> RunMemory:
     # Anonymous memory is faster, but nothing can read it, and it ends with its process: in an inline run, with the run.
     keeps = here and (workers.scheduler != "inline" or saves or directory is not None)
     return RunMemory.create(experiment.policies, keeps_replay=keeps, replay_dir=directory)
+
+
+def recorded(experiment: Experiment, run: RunDirectory, options: TrainOptions) -> Experiment:
+    """Return the experiment whose trainers record the batches that reach them, if the user wants that. The directory is
+    not part of the graph with which checkpoints are compared."""
+    if not options.checkpoints.record_streams:
+        return experiment
+    run.streams.mkdir(exist_ok=True)
+    groups = []
+    for group in experiment.groups:
+        if isinstance(config := group.config, TrainerWorkerConfig):
+            folder = str(run.streams / config.policy)
+            recording = StreamRecording(folder, options.checkpoints.record_mb)
+            group = replace(group, config=replace(config, recording=recording))
+        groups.append(group)
+    return replace(experiment, groups=tuple(groups))

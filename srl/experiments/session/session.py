@@ -41,7 +41,7 @@ from srl.experiments.session.cluster_site import ClusterSite, hosts_scheduler, s
 from srl.experiments.session.goals import Goals, NamedStatistics
 from srl.experiments.session.run import Run, RunFailed
 from srl.experiments.session.run_record import RunRecord
-from srl.experiments.session.services import metrics_server, run_memory
+from srl.experiments.session.services import metrics_server, recorded, run_memory
 from srl.replay.saved import ReplayArchive
 from srl.schedulers.inline import InlineScheduler
 from srl.schedulers.local.scheduler import ProcessScheduler
@@ -119,7 +119,7 @@ class Session:
             if site is not None and site.address_folder is not None:
                 remote = remote_listener(site.address_folder, site.identity, site.host)
             self._controller = Controller(
-                experiment,
+                recorded(experiment, run, options),
                 scheduler,
                 str(run.path),
                 self._runtime,

@@ -65,6 +65,14 @@ def episodes_of(blocks: Sequence[PostedBlock]) -> dict[str, Episodes]:
     return joined((block.producer, block.episodes) for block in blocks if block.episodes is not None)
 
 
+def padded(priorities: Array | None, batch: Batch) -> Array | None:
+    """Return the priorities with NaN, which changes nothing, for minibatches that were not used."""
+    if priorities is None or len(priorities) == batch.data.num_steps:
+        return priorities
+    unused = np.full((batch.data.num_steps - len(priorities), *priorities.shape[1:]), np.nan, priorities.dtype)
+    return np.concatenate([priorities, unused])
+
+
 def set_gauges(meter: Meter, status: StreamStatus, gauges: Mapping[Counter, int]) -> None:
     """Set the counters of a push stream, and the gauges of the replay that it fills."""
     for counter, value in (

@@ -20,12 +20,19 @@ from srl.api.worker import FINISHED, IDLE, WORKED, Context, PollResult, RunBroke
 from srl.base.meter import Counter, Phase
 from srl.base.seeding import derive
 from srl.base.state import NotResumableYet, State, part, under
-from srl.base.tree import Array
+from srl.datasets.stream_recorder import StreamRecorder, StreamRecording
 from srl.replay.goals import GoalRewards, GoalRewardsConfig
 from srl.streams.push import PushStream
 from srl.streams.sample import SampleStream
 from srl.workers.reanalyzer import ReanalyzerConfig
-from srl.workers.trainer.batches import BatchMaker, DirectBatches, PrefetchedBatches, TrajectoryMaker, set_gauges
+from srl.workers.trainer.batches import (
+    BatchMaker,
+    DirectBatches,
+    PrefetchedBatches,
+    TrajectoryMaker,
+    padded,
+    set_gauges,
+)
 from srl.workers.trainer.sampled import SampledBatches
 from srl.workers.trainer.transformed import TransformedBatches
 from srl.workers.trainer.update_reporter import UpdateReporter
@@ -54,6 +61,7 @@ class TrainerWorkerConfig(WorkerConfig):
     """Stream to the replay workers that consume `samples`; None: the trainer consumes them itself."""
     goals: GoalRewardsConfig | None = None
     """Rewards of goals, if the dataflow relabels what this trainer draws; replay workers have their own."""
+    recording: StreamRecording | None = None  # where to record the batches, with `--record-streams`
 
     def committed_policy(self) -> str:
         return self.policy
@@ -165,6 +173,10 @@ class TrainerWorker:
         self._group: TrainerGroup | None = None
         self._records = UpdateReporter(config.policy, context.worker_id, config.size, config.journal, context.report)
         self._resume()
+        self._recorder: StreamRecorder | None = None
+        if config.recording is not None:
+            place = config.policy, self._rank, config.size, seed
+            self._recorder = StreamRecorder(config.recording, *place, context.threads)
         if config.size > 1:
             self._group = context.trainer_group(config.policy, config.size)
             self._trainer.join(self._group)
@@ -244,7 +256,12 @@ class TrainerWorker:
         batch = self._batches.poll()
         if batch is None:
             return IDLE
-        self._learn(batch)
+        try:
+            self._learn(batch)
+        except BaseException:
+            if self._recorder is not None:
+                self._recorder.fail()
+            raise
         return FINISHED if self._used is None and self._done and self._finish() else WORKED
 
     @property
@@ -265,11 +282,13 @@ class TrainerWorker:
         meter = self._meter
         meter.enter(Phase.UPDATE)
         self._apply_changes()
-        progress = self._steps / self._config.target_steps
+        progress = min(1.0, self._steps / self._config.target_steps)
         self._records.announce(self._version + 1, batch)
-        data = self._agreed_data(batch)
-        result = self._trainer.step(data, min(1.0, progress))
-        batch.priorities = _padded(result.priorities, batch)
+        data, recorder = self._agreed_data(batch), self._recorder
+        if recorder is not None:
+            recorder.before(self._version + 1, self._config.algorithm, data, progress, batch, self._trainer)
+        result = self._trainer.step(data, progress)
+        batch.priorities = padded(result.priorities, batch)
         self._count(batch)
         self._note_refill(batch)
         self._steps += result.num_decisions
@@ -283,6 +302,10 @@ class TrainerWorker:
         if self._rank == 0:
             self._commit()
             self._parameters.push(self._version, self._trainer.parameters())
+        if recorder is not None:
+            recorder.after(self._trainer.parameters())
+            while recorder.messages:
+                self._context.report(Notice(recorder.messages.popleft()))
         meter.set(Counter.VERSION, self._version)
         meter.add(Counter.PROGRESS)
         if not meter.get(Counter.FIRST_UPDATE_NS):
@@ -375,14 +398,8 @@ class TrainerWorker:
         return self._batches.restore(part(state, "batches"))
 
     def close(self) -> None:
+        if self._recorder is not None:
+            self._recorder.close()
         self._batches.close()
         if self._group is not None and not isinstance(self._group.rendezvous, str):
             self._group.rendezvous.close()
-
-
-def _padded(priorities: Array | None, batch: Batch) -> Array | None:
-    """Return the priorities with NaN, which changes nothing, for minibatches that were not used."""
-    if priorities is None or len(priorities) == batch.data.num_steps:
-        return priorities
-    unused = np.full((batch.data.num_steps - len(priorities), *priorities.shape[1:]), np.nan, priorities.dtype)
-    return np.concatenate([priorities, unused])
