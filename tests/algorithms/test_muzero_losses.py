@@ -171,7 +171,7 @@ def test_searches_are_built_with_the_options() -> None:
 def test_a_search_discounts_the_values_of_its_model(kind: str) -> None:
     """All values are 8, and all rewards 0: each action is worth gamma times 8 after one visit, less after more."""
     trainer = trainer_of(kind, gamma=0.5)
-    network = trainer._network
+    network: Any = trainer._network
     for part in (network.representation, network.dynamics, network.prediction):
         for layer in part.layers:
             layer.weight.data.zero_()
