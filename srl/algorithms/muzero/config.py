@@ -169,6 +169,9 @@ class MuZeroConfig(OffPolicyConfig):
         middle = (self.temperature * self.temperature_final) ** 0.5
         return middle if progress < 0.75 else self.temperature_final
 
+    def wants_joint_seats(self) -> bool:
+        return True
+
     def searches(self) -> bool:
         return True
 
