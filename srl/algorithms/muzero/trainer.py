@@ -80,7 +80,8 @@ class MuZeroTrainer(TransitionTrainer):
             config.gamma,
         )
         if self._network.takes_turns:
-            cut = for_movers(cut, batch.observation[TO_PLAY][k])  # type: ignore[call-overload, index]
+            seats: Any = batch.observation
+            cut = for_movers(cut, seats[TO_PLAY][k])
         lanes = np.arange(num_lanes)
         needed = cut.discount != 0.0
         root_value = None
