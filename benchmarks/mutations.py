@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from replay_mutations import REPLAY_MUTATIONS
+from search_mutations import SEARCH_MUTATIONS
 
 ROOT = Path(__file__).resolve().parent.parent
 RETURNS = ("tests/algorithms/test_returns.py",)
@@ -353,7 +354,7 @@ MUTATIONS = (
         "for part in path[:1]))",
         ("tests/base/test_seeding.py",),
     ),
-    *(Mutation(*each) for each in REPLAY_MUTATIONS),
+    *(Mutation(*each) for each in (*REPLAY_MUTATIONS, *SEARCH_MUTATIONS)),
 )
 
 

@@ -1,6 +1,7 @@
 """Seconds until a policy makes no mistake in tic-tac-toe, on any line and in both seats.
 
     python benchmarks/tic_tac_toe.py --algo alphazero --seeds 5     # trains, and checks every 2 seconds
+    python benchmarks/tic_tac_toe.py --algo muzero --seconds 600
     python benchmarks/tic_tac_toe.py --run runs/NAME                # checks the last checkpoint of a run
 
 A run ends when `--in-a-row` checks of successive checkpoints found no mistake. The clock starts with the command.
@@ -30,7 +31,9 @@ GAME = "game:tic-tac-toe"
 def check(path: Path, simulations: int | None = None) -> PerfectPlay:
     """Check a run or a checkpoint."""
     trained = srl.load(path, simulations=simulations)
-    return perfect_play(trained.policy, srl.lanes_config(GAME).with_states())
+    knows_rules = "state" in trained.observation.items  # type: ignore[attr-defined]  # a Dict
+    game = srl.lanes_config(GAME)
+    return perfect_play(trained.policy, game.with_states() if knows_rules else game.with_joint_seats())
 
 
 class UntilPerfect(Callback):

@@ -33,6 +33,10 @@ class AlgorithmConfig(ABC):
     def check(self, observation: Space, action: Space) -> None:
         """Raise ValueError if a space is not supported. Called before anything is launched."""
 
+    def check_lanes(self, observation: Space, action: Space, num_lanes: int) -> None:
+        """Raise ValueError if a policy cannot decide for so many lanes at once, such as one whose searches would need
+        too much memory. Called before anything is launched. Default: any number."""
+
     @abstractmethod
     def decision_spec(self, observation: Space, action: Space) -> dict[str, TreeSpec]:
         """Return the specs of the arrays that `Policy.act` returns for one lane: `action`, and the trainer's inputs."""

@@ -60,6 +60,7 @@ class ReplayStatus(msgspec.Struct, frozen=True):
     warmup: int = 0  # decisions that are missing before the first gradient step
     target_age: int = 0  # highest age of reanalyzed targets in the last batch, in versions
     decisions: int = 0  # collected since the warm-up
+    max_target_age: int | None = None  # bound on `target_age`; None: targets stay as they were recorded
 
 
 def score_of(means: Mapping[str, float | None], name: str) -> float | None:
@@ -123,6 +124,7 @@ class Settings(msgspec.Struct, frozen=True):
     epochs: int = 0  # passes over a batch, and gradient steps per pass (`AlgorithmConfig.update_cost`)
     num_minibatches: int = 0
     updates_per_decision: float = 0.0  # gradient steps per decision of an algorithm with replay
+    max_target_age: int | None = None  # bound on the age of targets in versions; None: they are not reanalyzed
     eval_versions: int = 0  # versions of the parameters between two evaluations (`--eval-every`)
     eval_share: float = 0.0  # fraction of a core for evaluations
     recorded: int = 0  # 1: the run learns from recorded data, so that nothing plays, and steps are gradient steps

@@ -249,6 +249,8 @@ class Record(PlayCommand):
     """Maximum number of frames."""
     fps: int = 30
     """Frames per second."""
+    simulations: int | None = None
+    """Simulations per decision of a policy that searches, as for `srl eval`."""
 
     def run(self) -> int:
         from srl.results.record import record
@@ -264,6 +266,7 @@ class Record(PlayCommand):
             checkpoint=self.checkpoint,
             env=self.env,
             env_args=parse_pairs(self.env_arg),
+            simulations=self.simulations,
             trust_code=self.trust_code,
         )
         returns = ", ".join(f"{figure(value)}" for value in video.returns) or "none ended"

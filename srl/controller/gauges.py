@@ -371,6 +371,7 @@ class Gauges:
             meter.get(Counter.REPLAY_WARMUP),
             meter.get(Counter.TARGET_AGE),
             decisions,
+            self._settings.max_target_age,
         )
 
     def _number(self, worker_id: WorkerId) -> str:

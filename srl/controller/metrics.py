@@ -114,7 +114,7 @@ def system_row(status: RunStatus) -> dict[str, float]:
         row |= {f"busy/{worker.name}/{phase}": share for phase, share in worker.busy.items()}
     for memory in status.replay:
         row |= {f"{memory.name}/size": float(memory.size), f"{memory.name}/age": float(memory.age)}
-        if memory.target_age:
+        if memory.max_target_age is not None:
             row[f"{memory.name}/target_age"] = float(memory.target_age)
         if memory.reached is not None:
             row[f"{memory.name}/updates_per_decision"] = memory.reached

@@ -151,6 +151,7 @@ def _of_streams(runs: Sequence[RunStatus]) -> Iterator[Metric]:
     capacity = GaugeMetricFamily("srl_replay_capacity_decisions", "Decisions that fit", labels=labels)
     nbytes = GaugeMetricFamily("srl_replay_capacity_bytes", "Bytes of a full replay memory", labels=labels)
     ratio = GaugeMetricFamily("srl_replay_updates_per_decision", "Gradient steps per decision", labels=labels)
+    age = GaugeMetricFamily("srl_replay_target_age", "Highest age of reanalyzed targets, in versions", labels=labels)
     for run in runs:
         for stream in run.streams:
             own = [run.run, stream.name]
@@ -168,4 +169,6 @@ def _of_streams(runs: Sequence[RunStatus]) -> Iterator[Metric]:
             nbytes.add_metric(own, one.num_bytes)
             if one.reached is not None:
                 ratio.add_metric(own, one.reached)
-    yield from (filled, posted, consumed, dropped, batch, size, capacity, nbytes, ratio)
+            if one.max_target_age is not None:
+                age.add_metric(own, one.target_age)
+    yield from (filled, posted, consumed, dropped, batch, size, capacity, nbytes, ratio, age)

@@ -56,19 +56,20 @@ def record(
     checkpoint: str | int | Path = "latest",
     env: str | Callable[..., Any] = "",
     env_args: Mapping[str, Any] | None = None,
+    simulations: int | None = None,
     trust_code: TrustCode = False,
 ) -> Video:
     """Record a video of a run's policies in their environment.
 
     `out` ends in .mp4 or .gif; the default is video.mp4 in the run's directory. The video ends after `episodes`
-    episodes or `max_frames` frames. An existing file is replaced only when the new one is complete. `trust_code` is as
-    for :func:`srl.load`, `env` and `env_args` as for :func:`srl.evaluate`.
+    episodes or `max_frames` frames. An existing file is replaced only when the new one is complete. `simulations`
+    and `trust_code` are as for :func:`srl.load`, `env` and `env_args` as for :func:`srl.evaluate`.
     """
     if episodes < 1 or max_frames < 1 or fps < 1:
         raise ValueError(f"episodes, max_frames and fps must be at least 1; found {episodes}, {max_frames} and {fps}")
     path = run_directory.find(run, ROOT).path / "video.mp4" if out is None else Path(out)
     _check_format(path)
-    loaded = load_run(run, checkpoint, seed, trust_code, env, env_args)
+    loaded = load_run(run, checkpoint, seed, trust_code, env, env_args, simulations)
     with _without_window(), one_thread():
         lanes = loaded.environment.build_rendered()
         try:

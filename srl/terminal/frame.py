@@ -181,14 +181,15 @@ def _stream_line(stream: StreamStatus, width: int, label: int) -> Text:
 
 def _replay_line(memory: ReplayStatus, width: int, label: int, recorded: bool) -> Text:
     line = Text(f" {memory.name[:label]:<{label + 1}}")
-    share = memory.size / memory.capacity
-    line.append(bar(share, _bar_width(width, label)).replace(" ", "·"), "blue")
+    share, bound = memory.size / memory.capacity, memory.max_target_age
+    age = "" if bound is None else f", target age {memory.target_age} of {bound}"
+    line.append(bar(share, max(6, _bar_width(width, label) - len(age))).replace(" ", "·"), "blue")
     line.append(f" {percent(share):>5} of {count(memory.capacity)}", "dim")
     if recorded:
         return _fit(line.append(" recorded decisions", "dim"), width)
     if memory.reached is None:
         return _fit(line.append(f", learning starts in {count(memory.warmup)}", "dim"), width)
-    return _fit(line.append(f", {memory.reached:.3g} of {memory.wanted:.3g} updates/decision", "dim"), width)
+    return _fit(line.append(f"{age}, {memory.reached:.3g} of {memory.wanted:.3g} updates/decision", "dim"), width)
 
 
 def _bar_width(width: int, label: int) -> int:

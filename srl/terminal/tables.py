@@ -26,7 +26,9 @@ def ps_table(runs: Sequence[RunStatus]) -> RenderableType:
     parts: list[RenderableType] = [_runs(runs)]
     for status in runs:
         if status.workers and status.state in ("starting", "running"):
-            rows = {"bottleneck": status.bottleneck, "try": status.advice}
+            aged = [memory for memory in status.replay if memory.max_target_age is not None]
+            ages = ", ".join(f"{each.target_age} of {each.max_target_age} ({each.name})" for each in aged)
+            rows = {"target age": ages, "bottleneck": status.bottleneck, "try": status.advice}
             lines = [Text().append(f"{label:<12}", "dim").append(value) for label, value in rows.items() if value]
             parts += [Text(), _workers(status), *lines]
     return Group(*parts)

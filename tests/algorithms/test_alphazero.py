@@ -135,6 +135,52 @@ def test_a_gradient_step_moves_policy_and_value_to_their_targets() -> None:
     assert found[0]["search_entropy"] == pytest.approx(0.0, abs=1e-5)
 
 
+def step_from(share: float, batch: TransitionBatch, **options: Any) -> tuple[dict[str, float], torch.Tensor]:
+    """Make a gradient step of a network that gives all actions the same logit and all values the same share. Return its
+    metrics and its gradient."""
+    _, trainer, _ = built(TIC_TAC_TOE, symmetries=False, **options)
+    trainer._network.heads.weight.data.zero_()
+    trainer._network.heads.bias.data.zero_()
+    trainer._network.heads.bias.data[-1] = np.arctanh(share)
+    found: list[torch.Tensor] = []
+    trainer.learner.descend = lambda name, *_: found.append(trainer.learner.flat[name].gradients.clone())
+    metrics, _ = trainer.gradient_step(trainer.minibatch(batch, 0, torch.device("cpu")), 0.0)
+    return {name: float(value.detach()) for name, value in metrics.items()}, found[0]
+
+
+def test_a_root_value_is_that_of_the_player_to_move() -> None:
+    """Both players have found 0.5 for themselves, which the network predicts."""
+    trainer, batch = replayed([0, 3, 1, 4, 2], 16, 1)
+    root_values: Any = batch.decision["value"]
+    root_values[...] = 0.5
+    assert step_from(0.5, batch, search_value_share=1.0)[0]["value_loss"] == pytest.approx(0.0, abs=1e-10)
+    half = step_from(0.5, batch, search_value_share=0.5)[0]["value_loss"]
+    sign = 1 - 2 * np.asarray(trainer.minibatch(batch, 0, torch.device("cpu")).observation["to_play"])
+    assert half == pytest.approx(np.mean((0.5 - (0.5 * 0.5 + 0.5 * sign)) ** 2), abs=1e-4)
+
+
+def test_the_loss_of_policies_knows_only_legal_actions() -> None:
+    """The network gives each of the n legal actions 1/n; the search took the last cell."""
+    trainer, batch = replayed([0, 3, 1, 4, 2], 16, 1)
+    policies: Any = batch.decision["policy"]
+    policies[...] = np.eye(9, dtype=np.float32)[8]
+    num_legal = trainer.minibatch(batch, 0, torch.device("cpu")).observation["action_mask"].sum(1)
+    assert len(num_legal.unique()) == 5
+    found = step_from(0.0, batch)[0]["policy_loss"]
+    assert found == pytest.approx(float(num_legal.float().log().mean()), rel=1e-4)
+
+
+def test_weight_decay_is_a_part_of_the_gradient() -> None:
+    _, batch = replayed([0, 3, 1, 4, 2], 16, 1)
+    plain, decayed = (step_from(0.25, batch, weight_decay=decay)[1] for decay in (0.0, 0.5))
+    _, trainer, _ = built(TIC_TAC_TOE, symmetries=False)
+    head = trainer._network.num_actions + 1
+    parameters = trainer.learner.flat["alphazero"].trainable
+    own = (decayed - plain)[: len(parameters) - head * (trainer._network.tower.num_features + 1)]
+    torch.testing.assert_close(own, 0.5 * parameters[: len(own)])
+    assert own.abs().max() > 0.1
+
+
 def test_changed_positions_have_changed_policies_and_masks() -> None:
     """Every cell of the board, of the mask and of the policy moves to the same place."""
     _, trainer, _ = built(TIC_TAC_TOE)
@@ -316,7 +362,7 @@ def test_bad_input_is_refused_with_what_to_do(tmp_path: Path) -> None:
         ("CartPole-v1", {}, "has no simulator"),
         ("game:tic-tac-toe", {"simulations": 0}, "simulations must be at least 1 in training"),
         ("game:cartpole", {"tower": "residual"}, "needs a board"),
-        ("game:tic-tac-toe", {"simulations": 10_000_000}, r"needs \d+ MB, more than max_memory_mb=1024"),
+        ("game:tic-tac-toe", {"simulations": 10_000_000}, r"needs \d+ MB, more than search_memory_mb=1024"),
         ("game:tic-tac-toe", {"search": "best"}, "search must be one of gumbel, puct"),
     ):
         with pytest.raises(ValueError, match=message):

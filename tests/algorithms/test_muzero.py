@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import torch
 from support.transitions import random_sequences
 
+import srl
 from srl.algorithms.muzero.config import MuZeroConfig
 from srl.algorithms.muzero.policy import MuZeroPolicy
 from srl.algorithms.muzero.trainer import NETWORK, MuZeroTrainer, half_gradient
@@ -306,7 +308,7 @@ def test_the_model_learns_rewards_values_and_policies() -> None:
     assert np.corrcoef(step.reward, rows[:, 0])[0, 1] > 0.9
 
 
-def test_what_the_search_cannot_do_is_said_before_a_run_begins() -> None:
+def test_what_the_search_cannot_do_is_said_before_a_run_begins(tmp_path: Path) -> None:
     for space, other in ((Box((2,)), "sac"), (MultiDiscrete((2, 2)), "dqn")):
         with pytest.raises(ValueError, match=other):
             SMALL.check(SEEN, space)
@@ -314,5 +316,12 @@ def test_what_the_search_cannot_do_is_said_before_a_run_begins() -> None:
         replace(SMALL, simulations=0).check(SEEN, ARMS)
     with pytest.raises(ValueError, match="MB"):
         replace(SMALL, search_memory_mb=1, simulations=50).check(SEEN, Discrete(10_000))
+    small: dict[str, Any] = {"scheduler": "inline", "root": tmp_path, "steps": 1500, "algo": "muzero"}
+    for options, lanes in (
+        ({"muzero": {"search_memory_mb": 1, "max_target_age": 0}}, "256 searches at once.* need 2 MB"),
+        ({"muzero": {"search_memory_mb": 1}, "lanes": 512}, "512 searches at once.* need 4 MB"),
+    ):
+        with pytest.raises(ValueError, match=lanes + ", more than search_memory_mb=1; use --algo.search-memory-mb"):
+            srl.train("CartPole-v1", **small, **options)
     with pytest.raises(ValueError, match="num_bins must be odd"):
         replace(SMALL, num_bins=10)

@@ -10,7 +10,7 @@ import pytest
 from dashboard.conftest import status_of
 from prometheus_client.parser import text_string_to_metric_families
 
-from srl.api.status import EvaluationStatus, PolicyStatus, WorkerStatus
+from srl.api.status import EvaluationStatus, PolicyStatus, ReplayStatus, WorkerStatus
 from srl.controller.prometheus import MAX_WORKERS, MetricsServer, exposition
 
 
@@ -35,9 +35,16 @@ def test_runs_workers_and_streams_have_samples(tmp_path: Path) -> None:
     assert found["srl_workers", (("group", "actors"), ("run", "one"), ("state", "running"))] == 2
     assert found["srl_stream_consumed_total", (("run", "one"), ("stream", "samples/0"))] == 9
     assert found["srl_replay_updates_per_decision", (("run", "one"), ("stream", "replay/0"))] == 0.9
+    assert ("srl_replay_target_age", (("run", "one"), ("stream", "replay/0"))) not in found
     assert found["srl_episode_return", (("policy", "policy"), ("run", "one"))] == 10
     assert found["srl_metric", (("name", "policy_loss"), ("run", "one"))] == 0.1
     assert found["srl_refused_connections_total", (("reason", "silent"), ("run", "one"))] == 2
+
+
+def test_the_age_of_targets_is_a_sample_where_they_are_reanalyzed(tmp_path: Path) -> None:
+    memory = ReplayStatus("replay/0", 50, 100, 1000, 1.0, 0.9, target_age=0, max_target_age=4)
+    found = samples(status_of(tmp_path / "one", replay=[memory]))
+    assert found["srl_replay_target_age", (("run", "one"), ("stream", "replay/0"))] == 0.0
 
 
 def test_a_server_shows_the_newest_status(tmp_path: Path) -> None:

@@ -56,6 +56,15 @@ def test_a_video_ends_with_its_episodes(tmp_path: Path) -> None:
     assert len(video.returns) == 1
 
 
+def test_a_video_of_a_policy_that_searches_has_the_given_number_of_simulations(tmp_path: Path) -> None:
+    pytest.importorskip("pygame")
+    run = untrained(tmp_path, "CartPole-v1", algo="muzero")
+    command = ["record", str(run.path), "--out", str(tmp_path / "a.gif"), "--max-frames", "3", "--simulations"]
+    assert main([*command, "0"]) == 0
+    with pytest.raises(ValueError, match="simulations must be 0 or more"):
+        srl.record(run.path, tmp_path / "b.gif", max_frames=3, simulations=-1)
+
+
 def test_the_error_for_an_environment_that_cannot_render_names_it_and_nothing_is_overwritten(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

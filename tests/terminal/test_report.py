@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 from rich.console import Console, RenderableType
 
-from srl.api.status import EvaluationStatus, PolicyStatus, RunStatus, Settings, WorkerStatus
+from srl.api.status import EvaluationStatus, PolicyStatus, ReplayStatus, RunStatus, Settings, WorkerStatus
+from srl.controller.metrics import system_row
 from srl.storage.run_listing import ListedRun
+from srl.terminal.frame import frame
 from srl.terminal.report import final_report, print_report
 from srl.terminal.tables import list_of_runs, ps_table
 from srl.terminal.view import watching
@@ -193,6 +195,18 @@ def test_watching_a_run_ends_with_its_report(snapshot: Snapshot) -> None:
 def test_ps_lists_runs_and_the_workers_and_bottleneck_of_those_in_progress(snapshot: Snapshot) -> None:
     runs = [snapshot(), snapshot(run="pong-1", state="finished", return_mean=None)]
     assert text_of(ps_table(runs)) == PS
+
+
+@pytest.mark.parametrize("age", [0, 3])
+def test_the_age_of_reanalyzed_targets_is_shown_with_its_bound(snapshot: Snapshot, age: int) -> None:
+    memory = ReplayStatus("replay/0", 50, 100, 1000, 1.0, 0.9, target_age=age, max_target_age=20)
+    status = snapshot(replay=[memory])
+    assert f"target age  {age} of 20 (replay/0)" in text_of(ps_table([status]))
+    assert f", target age {age} of 20, 0.9 of 1 updates/decision" in frame(status, 120, 40).plain
+    assert system_row(status)["replay/0/target_age"] == age
+    other = snapshot(replay=[ReplayStatus("replay/0", 50, 100, 1000, 1.0, 0.9)])
+    assert "target age" not in text_of(ps_table([other]))
+    assert "replay/0/target_age" not in system_row(other)
 
 
 def test_a_list_of_runs_is_neither_truncated_nor_wrapped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

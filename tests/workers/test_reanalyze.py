@@ -167,3 +167,18 @@ def test_targets_of_unknown_rows_end_the_connection(stage: Stage) -> None:
     client.give_back(replace(rows, tag=99), {}, 2)
     until(lambda: not client._links, lambda: (run.replay.poll(), client.poll()))
     assert np.array_equal(before, run.versions[: len(before)])
+
+
+def test_targets_of_a_version_that_is_not_published_are_refused(stage: Stage) -> None:
+    """They could not be checked, and would look new for as long as the run lasts."""
+    run = Run(stage, num_workers=0)
+    for _ in range(6):
+        run.learn()
+    shard, before = run.replay._shard, run.versions.copy()
+    rows = shard.next_rows(8)
+    count = len(rows.places)
+    made = {"policy": np.full((count, 2), 0.5, np.float32), "value": np.zeros(count, np.float32)}
+    shard.rewrite(rows, made, run.published + 1)
+    assert np.array_equal(before, run.versions)
+    shard.rewrite(rows, made, run.published)
+    assert (run.versions != before).sum() == count > 0

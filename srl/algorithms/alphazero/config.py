@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 from srl.algorithms.actor_critic import check_device
 from srl.algorithms.alphazero.board import check_board
 from srl.algorithms.offpolicy.config import OffPolicyConfig
+from srl.algorithms.search_memory import EVALUATION_LANES, check_search_memory
 from srl.api.dataflow import WHOLE_EPISODE, Replay, Transitions
 from srl.api.policy import Policy
 from srl.api.simulator import SimulatorConfig
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
 STATE, TO_PLAY = "state", "to_play"
 """Keys of observations: the simulator's state, and the player to move."""
-LANES_OF_A_TEST = 16
-"""Lanes whose trees must fit into memory before a run is launched."""
 MOVER_BYTES = 8  # of the player to move, beside each state of a tree
 
 
@@ -118,7 +117,12 @@ class AlphaZeroConfig(OffPolicyConfig):
             raise ValueError(f"{spec.name} has {spec.num_actions} actions, but the environment has {action}")
         if self.tower == "residual":
             check_board(spec.observation)
-        self.build_search(spec.num_actions).check_memory(LANES_OF_A_TEST, spec.state.nbytes + MOVER_BYTES)
+        self.check_lanes(observation, action, EVALUATION_LANES)
+
+    def check_lanes(self, observation: Space, action: Space, num_lanes: int) -> None:
+        if self.game is not None:
+            spec = self.game.build().spec
+            check_search_memory(self.build_search(spec.num_actions), num_lanes, spec.state.nbytes + MOVER_BYTES)
 
     def _game(self) -> SimulatorConfig:
         if self.game is None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from srl.algorithms.actor_critic import check_device
 from srl.algorithms.offpolicy.config import OffPolicyConfig
+from srl.algorithms.search_memory import EVALUATION_LANES, check_search_memory
 from srl.api.dataflow import Reanalysis, Replay, Sequences
 from srl.api.policy import Policy
 from srl.api.spaces import Box, Discrete, MultiDiscrete, Space, array_spec
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from srl.algorithms.muzero.network import MuZeroNetwork
     from srl.networks.distributions.distribution import Distribution
     from srl.search import Search
-
-EVALUATION_LANES = 16
-"""Lanes whose trees must fit into memory before a run is launched."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +120,10 @@ class MuZeroConfig(OffPolicyConfig):
         check_device(self.device)
         if self.global_keys:
             raise ValueError(f"global_keys need a separate critic, which muzero does not have: {self.global_keys}")
-        self.build_search(action).check_memory(EVALUATION_LANES, 4 * self.latent_size)
+        self.check_lanes(observation, action, EVALUATION_LANES)
+
+    def check_lanes(self, observation: Space, action: Space, num_lanes: int) -> None:
+        check_search_memory(self.build_search(action), num_lanes, 4 * self.latent_size)
 
     def build_search(self, action: Space) -> Search:
         from srl.search import GumbelSearch, PUCTSearch
@@ -167,6 +168,9 @@ class MuZeroConfig(OffPolicyConfig):
             return self.temperature
         middle = (self.temperature * self.temperature_final) ** 0.5
         return middle if progress < 0.75 else self.temperature_final
+
+    def wants_joint_seats(self) -> bool:
+        return True
 
     def searches(self) -> bool:
         return True

@@ -15,10 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from srl.algorithms.alphazero.config import TO_PLAY
 from srl.algorithms.muzero.config import MuZeroConfig
 from srl.algorithms.offpolicy.normalization import normalized
 from srl.algorithms.r2d2.returns import unscale
-from srl.api.spaces import Discrete, Space
+from srl.api.spaces import Dict, Discrete, Space
 from srl.base.tree import leaves
 from srl.networks.encoders.build import build_encoder
 from srl.networks.encoders.entities import EntityEncoder
@@ -61,6 +62,7 @@ class MuZeroNetwork(Network):
         self.prediction = DenseLayers(sizes["prediction"], 0.0)
         self.encoder = encoder
         self.mask_key = mask_key
+        self.takes_turns = math.copysign(1.0, model.discount) < 0.0  # two players move by turns, also if gamma is 0
         self.temperature = nn.Parameter(torch.ones(1), requires_grad=False)
         bins = (torch.arange(model.num_bins) - model.num_bins // 2) * float(model.bin_width)
         self.register_buffer("bins", bins, persistent=False)
@@ -75,7 +77,9 @@ class MuZeroNetwork(Network):
         if not self.mask_key:
             return observation, None
         rest = {name: part for name, part in observation.items() if name != self.mask_key}
-        parts = [leaf.reshape(leaf.shape[0], -1) != 0 for _, leaf in leaves(observation[self.mask_key])]
+        parts = [
+            leaf.reshape(len(leaf), math.prod(leaf.shape[1:])) != 0 for _, leaf in leaves(observation[self.mask_key])
+        ]
         return rest, parts[0]
 
     def represent(self, observation: Any) -> Tensor:
@@ -116,6 +120,11 @@ class Consistency(nn.Module):
         self.predictor = DenseLayers((size, size, size), 1.0)
 
 
+def has_two_players(observation: Space) -> bool:
+    """Return whether observations are those of joint lanes of a game, which say who is to move."""
+    return isinstance(observation, Dict) and observation.items.get(TO_PLAY) == Discrete(2)
+
+
 def build_muzero_network(observation: Space, action: Space, config: MuZeroConfig, seed: int) -> MuZeroNetwork:
     """Build the network. The same seed gives the same weights; torch's global generator is not affected."""
     assert isinstance(action, Discrete)
@@ -135,7 +144,7 @@ def build_muzero_network(observation: Space, action: Space, config: MuZeroConfig
             config.num_bins,
             config.bin_width,
             "tanh",
-            config.gamma,
+            -config.gamma if has_two_players(observation) else config.gamma,
         )
         return MuZeroNetwork(model, encoder, config.mask_key if has_mask else "")
 

@@ -64,6 +64,14 @@ def windows(
     return found
 
 
+def for_movers(cut: Windows, to_play: Array) -> Windows:
+    """Return windows of games of two players for the players to move, `to_play` [R+1, N], from those whose rewards are
+    those of player 0. A discount is negative where the other player moves in the row to bootstrap from."""
+    sign = (1 - 2 * np.asarray(to_play, np.int64)).astype(np.float32)
+    own, later = sign[: len(cut.total)], np.take_along_axis(sign, cut.end, 0)
+    return cut._replace(reward=cut.reward * own[:-1], total=cut.total * own, discount=cut.discount * own * later)
+
+
 @compiled
 def _cut(
     action: Array,

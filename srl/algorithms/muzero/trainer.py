@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from srl.algorithms.alphazero.config import TO_PLAY
 from srl.algorithms.muzero.config import MuZeroConfig
 from srl.algorithms.muzero.network import Consistency, MuZeroNetwork, build_consistency
-from srl.algorithms.muzero.targets import bin_loss, windows
+from srl.algorithms.muzero.targets import bin_loss, for_movers, windows
 from srl.algorithms.offpolicy.learner import ModuleLearner
 from srl.algorithms.offpolicy.normalization import NewObservations
 from srl.algorithms.offpolicy.trainer import TransitionTrainer
@@ -78,6 +79,9 @@ class MuZeroTrainer(TransitionTrainer):
             config.n_step,
             config.gamma,
         )
+        if self._network.takes_turns:
+            seats: Any = batch.observation
+            cut = for_movers(cut, seats[TO_PLAY][k])
         lanes = np.arange(num_lanes)
         needed = cut.discount != 0.0
         root_value = None

@@ -81,6 +81,8 @@ function edgeState(edge, status, rates) {
     const reached = memories.find((one) => one.reached !== null)?.reached;
     const lines = [capacity ? `${short(size)} of ${short(capacity)}` : "batches"];
     if (memories.length) lines.push(`updates/decision ${reached === undefined ? "–" : short(reached)} of ${short(memories[0].wanted)}`);
+    const bound = memories[0]?.max_target_age ?? null;
+    if (bound !== null) lines.push(`target age ${Math.max(...memories.map((one) => one.target_age ?? 0))} of ${bound}`);
     return { lines, filled: capacity ? size / capacity : null };
   }
   return { lines: ["parameters"], filled: null };

@@ -46,7 +46,7 @@ from srl.terminal.machine import limits
 from srl.workers.actor.worker import ActorConfig
 from srl.workers.evaluator import EvaluatorConfig
 from srl.workers.policy import PolicyWorkerConfig
-from srl.workers.reanalyzer import ReanalyzerConfig
+from srl.workers.reanalyzer import MAX_ROWS, ReanalyzerConfig
 from srl.workers.replay.reanalyze import ReanalyzeWorkerConfig
 from srl.workers.role import Role, assign_teams
 from srl.workers.trainer.worker import TrainerWorkerConfig
@@ -163,7 +163,7 @@ class _GraphBuilder:
             own = replace(own, algorithm=_for_agents(own, self._num_agents(teams), aligned))
             if own.algorithm.wants_simulator():
                 own = replace(own, algorithm=own.algorithm.for_simulator(self._environment.simulator()))
-        _check(own, team, here=workers.scheduler not in CLUSTERS)
+        _check(own, team, self._most_rows(own, teams), here=workers.scheduler not in CLUSTERS)
         policy, on_cpu = own.policy, own.algorithm.on_cpu()
         samples = self._samples(own, team, aligned, self._num_agents(teams))
         flow = own.algorithm.dataflow()
@@ -208,6 +208,15 @@ class _GraphBuilder:
         else:
             own_goals = goals if replay is None else None
             self._add_trainers(own, team, samples, replay, own_goals, self._num_agents(teams), trainer_gpu)
+
+    def _most_rows(self, own: RoleOptions, teams: list[int]) -> int:
+        """Return the largest number of observations that a policy gets at once."""
+        sizes, flow = self._sizes, own.algorithm.dataflow()
+        rows = 1 if self._options.run.data else sizes.lanes * self._num_agents(teams)
+        if self._inference != "inline":
+            rows *= sizes.actors * sizes.ring  # all may wait for the same policy worker
+        reanalyzes = own.frozen is None and isinstance(flow, Replay) and flow.reanalysis is not None
+        return max(rows, MAX_ROWS) if reanalyzes else rows
 
     def _has_replay_workers(self, own: RoleOptions) -> bool:
         separate = self._options.workers.replay != "inline" and own.frozen is None
@@ -334,9 +343,9 @@ def _for_agents(role: RoleOptions, num_agents: int, aligned: bool) -> AlgorithmC
         raise ValueError(f"role {role.agents}={role.policy}: {error}") from error
 
 
-def _check(role: RoleOptions, team: TeamSpec, here: bool) -> None:
-    """Raise ValueError if the algorithm does not support the team's spaces. If it does not run `here`, its device need
-    not exist on this machine."""
+def _check(role: RoleOptions, team: TeamSpec, num_rows: int, here: bool) -> None:
+    """Raise ValueError if the algorithm does not support the team's spaces, or so many observations at once. If it does
+    not run `here`, its device need not exist on this machine."""
     subject = f"role {role.agents}={role.policy}, agent {team.agents[0]!r}"
     if role.frozen is not None:
         spaces = (team.observation, team.action)
@@ -345,6 +354,7 @@ def _check(role: RoleOptions, team: TeamSpec, here: bool) -> None:
                 raise ValueError(f"{subject}: the frozen policy of {role.frozen} has a different {name} space")
     try:
         (role.algorithm if here else role.algorithm.on_cpu()).check(team.observation, team.action)
+        role.algorithm.check_lanes(team.observation, team.action, num_rows)
         flow = role.algorithm.dataflow()
         if isinstance(flow, Replay) and flow.transform is not None:
             flow.transform.build(team.observation, team.action)

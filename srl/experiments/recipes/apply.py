@@ -26,7 +26,7 @@ SIZES = ("lanes", "horizon", "batch")
 ALGO, ENV = "algo", "env"
 FAMILIES = {"ppo": "ppo", "ippo": "ppo", "mappo": "ppo", "dqn": "dqn", "sac": "sac", "td3": "td3", "ddpg": "td3"}
 FAMILIES |= {"vdn": "qmix", "qmix": "qmix"}
-FAMILIES |= {"apex": "apex", "r2d2": "r2d2", "alphazero": "alphazero"}
+FAMILIES |= {"apex": "apex", "r2d2": "r2d2", "alphazero": "alphazero", "muzero": "muzero"}
 """Algorithm -> field of a recipe with settings for its update."""
 
 

@@ -46,6 +46,7 @@ class Recipe:
     td3: tuple[Setting, ...] = ()  # settings for TD3 and DDPG
     qmix: tuple[Setting, ...] = ()  # settings for VDN and QMIX
     alphazero: tuple[Setting, ...] = ()
+    muzero: tuple[Setting, ...] = ()
     cores: int = 0
     """Number of cores that the batch is meant for. Machines with fewer use a smaller batch, unless `--scale` is given.
     0: the same batch everywhere."""
@@ -65,5 +66,6 @@ class Recipe:
             ("td3 and ddpg", self.td3),
             ("vdn and qmix", self.qmix),
             ("alphazero", self.alphazero),
+            ("muzero", self.muzero),
         )
         return [(scope, settings) for scope, settings in found if settings]

@@ -98,6 +98,8 @@ class TrainerWorkerConfig(WorkerConfig):
         sizes: dict[str, float] = {"horizon": self.samples.spec.horizon, "batch": self.samples.batch}
         if isinstance(flow, Replay):
             sizes["updates_per_decision"] = flow.updates_per_decision
+            if flow.reanalysis is not None:
+                sizes["max_target_age"] = flow.reanalysis.max_age
         return {**sizes, "epochs": cost.epochs, "num_minibatches": cost.minibatches}
 
     def ends(self) -> list[StreamEnd]:
