@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -178,11 +179,11 @@ def test_requests_join_gradual_decisions_between_their_steps(served: Any) -> Non
     for tag in range(2):
         client.post(tag, [Cell(client._memory.blocks[tag], 0)], 0)
         client.flush()
-        until(lambda tag=tag: len(worker._begun) == tag + 1, poll)
+        until(partial(lambda begun: len(worker._begun) == begun, tag + 1), poll)
     assert answered == []
     for tag in (1, 0):
         worker._gradual.allowed.add(tag)
-        until(lambda tag=tag: tag in answered, poll)
+        until(partial(answered.count, tag), poll)
     assert answered == [1, 0]
     assert worker.poll() == IDLE
 
