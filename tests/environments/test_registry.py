@@ -16,6 +16,7 @@ import srl
 from srl.api.spaces import Discrete
 from srl.base.config import from_data, to_data
 from srl.environments.adapters.gymnasium import GymnasiumConfig
+from srl.environments.adapters.minigrid import BABY_WORDS
 from srl.environments.adapters.vector import VectorConfig
 from srl.environments.mujoco.lanes import MujocoConfig
 from srl.environments.registry import LanesFunctionConfig, lanes_config
@@ -102,6 +103,11 @@ def test_an_environment_that_only_this_process_has_registered_is_named_by_its_en
     lanes = config.build(1)
     lanes.reset(0)
     assert [bool(lanes.step((np.ones(1, np.int64),))[0].truncated[0]) for _ in range(3)] == [False, True, False]
+
+
+def test_the_vocabulary_of_missions_has_the_colors_of_minigrid():
+    """The tests of MiniGrid itself need the package, which is not among the development tools."""
+    assert {"red", "green", "blue", "purple", "yellow", "grey"} <= set(BABY_WORDS)
 
 
 class Grid(gymnasium.Env):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import importlib
 import importlib.util
 import json
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
@@ -43,11 +46,45 @@ def test_the_extra_all_has_what_the_notebook_needs() -> None:
     assert set(NEEDED) - packages("all") == set()
 
 
-@pytest.mark.slow
-def test_the_notebook_runs_and_shows_its_results(tmp_path: Path) -> None:
-    for package in ("nbclient", *NEEDED):
+SMALL = """
+import gymnasium
+import srl
+
+run = srl.train(lambda: gymnasium.make("CartPole-v1"), steps=2000, lanes=8, horizon=16, scheduler="inline", sinks=())
+run
+"""
+
+
+def test_a_run_and_its_plot_are_shown_in_a_notebook(tmp_path: Path) -> None:
+    _skip_without("ipykernel", "matplotlib", "nbclient")
+    nbformat: Any = importlib.import_module("nbformat")
+    cells = [nbformat.v4.new_code_cell(source) for source in (SMALL, "run.plot()", "print(repr(run))")]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "notebook.ipynb")
+    subprocess.run([sys.executable, "-c", EXECUTE], cwd=tmp_path, check=True, timeout=280)
+    found = json.loads((tmp_path / "notebook.ipynb").read_text())["cells"]
+    assert "<svg" in _shown(found[0])["text/html"]
+    assert "finished" in _shown(found[0])["text/html"]
+    image = base64.b64decode(_shown(found[1])["image/png"])
+    assert image.startswith(b"\x89PNG")
+    assert len(image) > 5_000
+    assert "finished" in "".join(found[2]["outputs"][0]["text"])
+
+
+def _skip_without(*packages: str) -> None:
+    for package in packages:
         if importlib.util.find_spec(package) is None:  # not imported: onnxruntime opens files of its own
             pytest.skip(f"{package} is not installed")
+
+
+def _shown(cell: dict[str, Any]) -> dict[str, str]:
+    """Return what a cell displays, by type."""
+    found = [item for output in cell["outputs"] for item in output.get("data", {}).items()]
+    return {kind: "".join(text) for kind, text in found}
+
+
+@pytest.mark.slow
+def test_the_notebook_runs_and_shows_its_results(tmp_path: Path) -> None:
+    _skip_without("nbclient", *NEEDED)
     notebook = json.loads(NOTEBOOK.read_text())
     (parameters,) = [cell for cell in notebook["cells"] if "parameters" in cell["metadata"].get("tags", ())]
     parameters["source"] = f"STEPS = {STEPS}"
@@ -57,8 +94,7 @@ def test_the_notebook_runs_and_shows_its_results(tmp_path: Path) -> None:
 
     def shown(source: str) -> dict[str, str]:
         (cell,) = [cell for cell in cells if "".join(cell["source"]).startswith(source)]
-        found = [item for output in cell["outputs"] for item in output.get("data", {}).items()]
-        return {kind: "".join(text) for kind, text in found}
+        return _shown(cell)
 
     assert "<svg" in shown("run = srl.train")["text/html"]
     assert "finished" in shown("run = srl.train")["text/html"]

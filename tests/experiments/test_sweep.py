@@ -244,10 +244,17 @@ def test_train_refers_to_sweep_for_several_seeds(capsys: pytest.CaptureFixture[s
     assert "srl sweep ENV --seeds 5" in capsys.readouterr().err
 
 
-@pytest.mark.slow
-def test_a_killed_sweep_continues_without_repeating_a_run(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "srl", "sweep", "CartPole-v1", "--seeds", "5", "--steps", "30000", "--name", "mine"]
-    words += ["--root", str(tmp_path), "--jobs", "2"]
+SMALL = ("--steps", "16000", "--recipe", "none", "--epochs", "1", "--num-minibatches", "1", "--sinks", "tensorboard")
+
+
+@pytest.mark.parametrize(
+    ("seeds", "options", "jobs"), [(4, SMALL, 1), pytest.param(5, ("--steps", "30000"), 2, marks=pytest.mark.slow)]
+)
+def test_a_killed_sweep_continues_without_repeating_a_run(
+    tmp_path: Path, seeds: int, options: tuple[str, ...], jobs: int
+) -> None:
+    """Two runs at a time, in processes of their own; the second time `jobs` at a time."""
+    words = ["sweep", "CartPole-v1", "--seeds", str(seeds), "--name", "mine", "--root", str(tmp_path), *options]
     folder = tmp_path / "mine"
 
     def finished() -> dict[str, bytes]:
@@ -258,14 +265,14 @@ def test_a_killed_sweep_continues_without_repeating_a_run(tmp_path: Path) -> Non
             if json.loads((run / "status.json").read_bytes())["state"] == "finished"
         }
 
-    sweep = subprocess.Popen(words, stdout=subprocess.DEVNULL)
-    wait_for(lambda: len(finished()) >= 2, "two runs have finished")
+    sweep = subprocess.Popen([sys.executable, "-m", "srl", *words, "--jobs", "2"], stdout=subprocess.DEVNULL)
+    wait_for(lambda: finished(), "a run has finished")
     sweep.kill()
     sweep.wait()
     before = finished()
-    assert subprocess.run(words, stdout=subprocess.DEVNULL, check=False).returncode == 0
+    assert main([*words, "--jobs", str(jobs)]) == 0
     after = finished()
-    assert sorted(after) == [f"mine-{seed}" for seed in range(5)]
+    assert sorted(after) == [f"mine-{seed}" for seed in range(seeds)]
     assert {name: after[name] for name in before} == before
 
 

@@ -123,11 +123,32 @@ def test_a_requeued_job_continues_from_its_newest_undamaged_checkpoint(terminal:
     assert damaged.name in (run / "logs" / "slurm.log").read_text()
 
 
-def test_train_on_slurm_waits_for_the_end_of_the_job(terminal: Terminal, engine: Path) -> None:
+NOTING = """
+import srl
+
+class Noting(srl.Callback):
+    def on_update(self, record):
+        self.run.log(noted=record["update"])
+
+    def on_end(self, report):
+        (self.run.path / "noted").write_text(f"{report.state} {self.run.steps}")
+"""
+
+
+def test_train_on_slurm_waits_for_the_end_of_the_job_which_makes_its_callbacks(
+    terminal: Terminal, engine: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "noting.py").write_text(NOTING)
     sizes = (*SMALL, "--hosts", "1", "--actors", "1")  # tests that take longer have two hosts
-    ended = terminal.train("CartPole-v1", *sizes, "--scheduler", "slurm", "--steps", "3000").end()
+    named = ("--callbacks", f"{tmp_path}/noting.py:Noting", "--name", "run")
+    ended = terminal.train("CartPole-v1", *sizes, *named, "--scheduler", "slurm", "--steps", "3000").end()
     assert ended.code == 0, ended.text
     assert "finished" in ended.out
+    run = terminal.root / "run"
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    steps = [row["step"] for row in rows if row["kind"] == "update"]
+    assert (run / "noted").read_text() == f"finished {steps[-1]}"
+    assert [row["noted"] for row in rows if "noted" in row] == [*range(1, len(steps) + 1)]
 
 
 def test_a_waiting_job_is_listed_stopped_and_not_submitted_twice(

@@ -22,11 +22,11 @@ CODES = (11, 6, 4)
 """Number of object kinds, colors and states (open, closed, locked, or a direction) that a cell of the view can have."""
 DIRECTIONS = 4
 BABY_WORDS = (
-    *("a", "after", "and", "ball", "behind", "blue", "box", "door", "front", "go", "green", "gray", "in", "key"),
+    *("a", "after", "and", "ball", "behind", "blue", "box", "door", "front", "go", "green", "grey", "in", "key"),
     *("left", "next", "object", "of", "on", "open", "pick", "purple", "put", "red", "right", "the", "then", "to"),
     *("up", "yellow", "you", "your"),
 )
-"""BabyAI's vocabulary, which its mission space does not list."""
+"""BabyAI's vocabulary in its own spelling, which its mission space does not list."""
 BABY_LENGTH = 72
 """Words in the longest mission: four times `put the red ball in front of you next to the blue box in front of you`,
 plus `and`, `and`, `after you`."""
