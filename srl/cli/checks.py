@@ -176,3 +176,5 @@ def _result_view(as_json: bool) -> Iterator[Callable[[Any], None]]:
         yield add
     finally:
         live.stop()
+        if results and not live.console.is_terminal:
+            live.console.line()  # rich ends the last line only in a terminal

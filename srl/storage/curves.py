@@ -306,9 +306,10 @@ def _title(options: Mapping[str, Any], names: Sequence[str], several_environment
 
 
 def shown_value(value: Any) -> str:
-    """Format the value of an option for labels: numbers with six digits, lists with commas, files without folders."""
+    """Format the value of an option for labels: numbers with six digits, lists in a row, files without folders."""
     if isinstance(value, (list, tuple)):
-        return ",".join(map(shown_value, value)) or "none"
+        between = " + " if any(isinstance(one, str) for one in value) else ","
+        return between.join(map(shown_value, value)) or "none"
     if value is None or isinstance(value, bool):
         return "none" if value is None else str(value).lower()
     return f"{value:.6g}" if isinstance(value, float) else FOLDER.sub("", str(value))

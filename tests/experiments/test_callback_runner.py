@@ -154,6 +154,12 @@ def test_a_callback_that_exits_the_interpreter_fails() -> None:
     assert "sys.exit()" in reasons[0]
 
 
+def test_a_misspelled_option_of_a_callback_is_refused_with_the_nearest() -> None:
+    assert isinstance(callback_runner.load_callback(f"{__name__}:Counter,calls=3"), Counter)
+    with pytest.raises(ValueError, match=r"Counter has no option 'cals'; did you mean 'calls'\?"):
+        callback_runner.load_callback(f"{__name__}:Counter,cals=3")
+
+
 class Misspelled(Callback):
     def on_updat(self, record: Mapping[str, Any]) -> None:
         pass

@@ -177,7 +177,7 @@ def test_lists_and_files_in_labels_are_short_and_two_files_of_one_name_differ(tm
     chosen = {"a": [], "b": ["/x/y/mine.py:Stop,after=3", "webhook"], "c": ["/z/mine.py:Stop"]}
     runs = [make(tmp_path, name, [], callbacks=value) for name, value in chosen.items()]
     labels = [group.label for group in group_runs([("", run) for run in runs])]
-    assert labels == ["callbacks none", "callbacks mine.py:Stop,after=3,webhook", "callbacks mine.py:Stop"]
+    assert labels == ["callbacks none", "callbacks mine.py:Stop,after=3 + webhook", "callbacks mine.py:Stop"]
     runs[1] = make(tmp_path, "d", [], callbacks=["/x/mine.py:Stop"])
     labels = [group.label for group in group_runs([("", run) for run in runs])]
     assert labels == ["callbacks none", "callbacks mine.py:Stop (d)", "callbacks mine.py:Stop (c)"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import json
 import queue
 import threading
@@ -48,6 +49,10 @@ def load_callback(text: str) -> Callback:
         raise ValueError(f"{name} is no callback: derive the class from srl.Callback")
     if name in CALLBACKS:
         _check_numbers(name, found, options)
+    known = inspect.signature(found).parameters
+    for option in options:
+        if option not in known and not any(one.kind is one.VAR_KEYWORD for one in known.values()):
+            raise ValueError(f"callback {name} has no option {option!r}{nearest(option, known)}")
     try:
         return found(**{option: _as_tuples(value) for option, value in options.items()})
     except TypeError as error:
