@@ -99,6 +99,11 @@ class Logs(RunCommand):
         run = find(self.run_name, self.root, include_empty=True)
         known = sorted(path.stem for path in run.logs.glob("*.log"))
         wanted = run.log(self.worker).stem if self.worker else ""
+        if not known and not self.follow:
+            raise ValueError(
+                f"{run.name} has no logs; the workers of an inline run never have any, because its command shows their "
+                "output"
+            )
         if wanted and wanted not in known:
             raise ValueError(f"no log for worker {self.worker!r} in {run.logs}{nearest(wanted, known)}")
         shown: dict[str, tuple[int, int]] = {}

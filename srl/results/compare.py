@@ -161,10 +161,10 @@ def compare(
         read_curve(groups[0].runs[0], metric)  # raises with the nearest name
     rows, differing = _with_differences(rows)
     environments = list(dict.fromkeys(row.environment for row in rows))
+    limits = _limits(finals, environments, normalize or {})
     if differing:
         notes.insert(0, f"options that differ: {'; '.join(differing)}")
     if len(environments) > 1:
-        limits = _limits(finals, environments, normalize or {})
         if single := [name for name, (low, high) in limits.items() if low == high]:
             notes.append(
                 f"no IQM of all environments: {', '.join(single)} with only one final value, so that nothing says "

@@ -76,6 +76,7 @@ def record(
             player = EpisodePlayer(lanes, loaded.policies, role_patterns(lanes.spec, loaded.roles), greedy)
             frames = _frames(player, lanes, seed, episodes, max_frames)
             first = next(frames)  # rendering errors are raised here, before a file is touched
+            path.parent.mkdir(parents=True, exist_ok=True)
             count = write_video(path, first, frames, fps)
         finally:
             lanes.close()

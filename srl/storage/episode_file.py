@@ -210,6 +210,8 @@ def summary_of(columns: Mapping[str, Array]) -> list[str]:
 
 def write_episodes(columns: Mapping[str, Array], path: Path) -> None:
     """Write arrays of equal length as a .csv or .parquet file. Raises ValueError for another name, and ImportError."""
+    if path.suffix in (".csv", ".parquet"):
+        path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".csv":
         with path.open("w", newline="") as file:
             writer = csv.writer(file)

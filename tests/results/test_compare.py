@@ -150,8 +150,10 @@ def test_the_figure_has_a_panel_for_each_environment_and_for_all(root: Path) -> 
         (["--normalize", "A=1"], "ENV=LOW,HIGH"),
         (["--metric", "retrun"], "did you mean 'return'"),
         (["--out", "c.doc"], ".png"),
+        (["--normalize", "C=0,1"], "no run of 'C' to normalize; there are A"),
     ],
 )
 def test_wrong_input_is_explained(root: Path, words: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["compare", str(root), *words]) == 2
+    runs = [str(root)] if "C=0,1" not in words else [str(path) for path in root.glob("A-*")]  # one environment
+    assert main(["compare", *runs, *words]) == 2
     assert text in capsys.readouterr().err

@@ -74,5 +74,5 @@ def test_episodes_as_csv_and_parquet(path: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"must end with .csv or .parquet"):
         write_episodes(columns, tmp_path / "e.txt")
     parquet = pytest.importorskip("pyarrow.parquet")
-    write_episodes(columns, tmp_path / "e.parquet")
-    assert parquet.read_table(tmp_path / "e.parquet").to_pydict()["return"] == [1.5, 2.0]
+    write_episodes(columns, tmp_path / "new" / "e.parquet")
+    assert parquet.read_table(tmp_path / "new" / "e.parquet").to_pydict()["return"] == [1.5, 2.0]

@@ -276,7 +276,8 @@ class Session:
 
     def _last_status(self, ended: RunStatus) -> RunStatus:
         """Return the status without the time that callbacks and sinks took after the run had `ended`."""
-        return msgspec.structs.replace(self._controller.status(), elapsed=ended.elapsed)
+        speeds = {"env_fps": ended.env_fps, "train_fps": ended.train_fps}
+        return msgspec.structs.replace(self._controller.status(), elapsed=ended.elapsed, **speeds)
 
     def _observe(self, status: RunStatus) -> None:
         for text in self._losses.drain_messages():
