@@ -96,7 +96,7 @@ def compilation(status: RunStatus) -> str:
 
 def first_update(status: RunStatus) -> tuple[str, str]:
     """Describe how far the first update is, so that a slow environment or a long update does not look like a run that
-    hangs. There is no advice unless actors spend most of their time in the environment."""
+    hangs. There is no advice unless an actor spends most of its time in the environment."""
     settings = status.settings
     batch, made = settings.batch, min(settings.batch, status.decisions - status.first_steps)
     trainers = _group([worker for worker in status.workers if worker.state == "running"], "trainer")
@@ -107,9 +107,8 @@ def first_update(status: RunStatus) -> tuple[str, str]:
         return f"first update: {steps:,} minibatches are drawn from the replay", ""
     left = (batch - made) / status.env_fps if status.env_fps > 0 else None
     when = "" if left is None else f", complete in about {_time(max(1.0, left))}"
-    actors = _group([worker for worker in status.workers if worker.state == "running"], "actor")
-    slow = actors.phases.get("env", 0.0) >= BUSY
-    advice = "a smaller batch (--lanes, --horizon), a faster environment, or more --actors if its steps wait"
+    slow = any(worker.busy.get("env", 0.0) >= BUSY for worker in status.workers if worker.group.startswith("actor"))
+    advice = "a smaller batch (--lanes, --horizon) or a faster environment"
     if not made and slow:
         lanes = status.settings.lanes
         copies = f"{lanes} environment copies" if lanes > 1 else "the environment"

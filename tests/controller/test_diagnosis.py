@@ -204,7 +204,8 @@ def test_the_way_to_the_first_update_is_shown() -> None:
     on_policy = msgspec.structs.replace(complete, settings=Settings(batch=2000))
     assert first_update(on_policy) == ("first update: the trainer computes it", "")
     assert first_update(msgspec.structs.replace(status, env_fps=1.0))[0].endswith("in about 25 min")
-    slow = msgspec.structs.replace(run(worker("actors/0", env=0.99)), settings=Settings(lanes=16, batch=2000))
+    actors = worker("actors/0", env=0.99), worker("actors/1", waiting=1.0)  # the second one has no room for a block
+    slow = msgspec.structs.replace(run(*actors), settings=Settings(lanes=16, batch=2000))
     what, advice = first_update(slow)
     assert "taking the first steps in 16 environment copies each, none has returned yet" in what
     assert "--horizon" in advice
