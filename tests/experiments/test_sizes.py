@@ -9,7 +9,7 @@ from support import PURSUIT
 
 from srl.cli.main import main
 from srl.experiments.graph.preparation import prepare
-from srl.experiments.graph.sizes import with_sizes
+from srl.experiments.graph.sizes import describe_slow_steps, with_sizes
 from srl.experiments.options.keywords import make_options, merged
 from srl.experiments.options.train_options import TrainOptions
 
@@ -69,3 +69,13 @@ def test_a_run_that_is_shorter_than_one_update_gets_a_hint() -> None:
     roles = ("chaser_*=chasers", "runner_*=runners")
     shared = summary(PURSUIT, lanes=2, horizon=4, steps=20, algo="ippo", roles=roles)
     assert "one update is 16 decisions, more than --steps 20, of which policy chasers has 14, so" in shared
+
+
+def test_the_time_of_a_batch_of_slow_steps_is_estimated() -> None:
+    options = make_options(recipe="none", actors=2, lanes=16, horizon=64)
+    experiment = prepare("CartPole-v1", options, None).experiment
+    text = describe_slow_steps(experiment, 3e6)  # two actors make half of 2 x 16 x 64 decisions each
+    assert "hint: a step of the environment takes about 3 s, so a batch of 2,048 decisions takes about 51 min" in text
+    one_block = prepare("CartPole-v1", options.replace(batch=1024), None).experiment
+    assert "takes about 51 min" in describe_slow_steps(one_block, 3e6)
+    assert describe_slow_steps(experiment, 5e3) == ""  # 5 ms, as a simulator takes

@@ -109,7 +109,10 @@ def describe_long_updates(experiment: Experiment) -> str:
 def describe_slow_steps(experiment: Experiment, step_us: float) -> str:
     """Return a line about an environment in which the first batch takes longer than a minute; empty if it does not."""
     sizes, seconds = sizes_of(experiment), step_us * 1e-6
-    minutes = sizes.get("batch", 0) * seconds / sizes.get("actors", 1) / 60
+    if not {"actors", "batch", "horizon"} <= sizes.keys():
+        return ""  # of several policies with different batches
+    at_once = min(sizes["actors"], max(1, sizes["batch"] // (sizes["lanes"] * sizes["horizon"])))  # blocks of a batch
+    minutes = sizes["batch"] * seconds / at_once / 60
     if minutes < 1.0 or seconds < SLOW_STEP_SECONDS:
         return ""
     return (
