@@ -119,6 +119,8 @@ def lanes_config(environment: str | Callable[..., Any], **kwargs: Any) -> LanesC
 def _not_an_instance(environment: Any) -> str:
     """Return the message for an environment in place of the class or function that makes it: every actor makes its own
     copies."""
+    if isinstance(environment, (list, tuple)):
+        return "pass one class or function; every actor makes copies with it, `lanes` of them in each lane group"
     kind = type(environment)
     spec = getattr(environment, "spec", None)
     call = repr(spec.id) if spec is not None else kind.__name__

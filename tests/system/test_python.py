@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from support.terminals import PATIENCE, Ended, Terminal
+from torch import nn
 
 import srl
 from srl.algorithms.ppo.config import PPOConfig
@@ -48,6 +49,38 @@ def test_only_inline_runs_take_a_lambda() -> None:
         srl.train(lambda: Tracer(), steps=10)
     with pytest.raises(ValueError, match="each run of a sweep has its own process"):
         srl.sweep(lambda: Tracer(), seeds=1, steps=10, scheduler="inline")
+
+
+def test_words_of_other_libraries_work(tmp_path: Path) -> None:
+    """A function as the network, one callback without a list, and a clear answer to a list of environments."""
+    made: list[Any] = []
+
+    def build(observation: Any, action: Any) -> nn.Module:
+        made.append(MLP(observation.shape[0], action.n))
+        return made[-1]
+
+    class Ends(srl.Callback):
+        ended = ""
+
+        def on_end(self, report: Any) -> None:
+            self.ended = report.state
+
+    one, other = Ends(), Ends()
+    small: dict[str, Any] = {"scheduler": "inline", "lanes": 2, "horizon": 8, "epochs": 1, "num_minibatches": 1}
+    srl.train("CartPole-v1", steps=16, network=build, callback=one, callbacks=other, root=tmp_path, sinks=(), **small)
+    assert made
+    assert (one.ended, other.ended) == ("finished", "finished")
+    with pytest.raises(ValueError, match="pass one class or function"):
+        srl.train([Tracer], steps=16)  # type: ignore[arg-type]
+
+
+class MLP(nn.Module):
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.policy, self.value = nn.Linear(inputs, outputs), nn.Linear(inputs, 1)
+
+    def forward(self, observation: Any) -> Any:
+        return self.policy(observation), self.value(observation)[:, 0]
 
 
 def test_an_inline_run_takes_what_a_function_defines_and_other_processes_need_it_again(

@@ -58,7 +58,8 @@ def merged(options: TrainOptions, keywords: Mapping[str, Any]) -> tuple[TrainOpt
         written[name] = path
         if name.startswith(ALGO):
             field = name.removeprefix(ALGO)
-            settings[field] = checked(field, value, hints.get(field, Any))
+            hint = hints.get(field, Any)
+            settings[field] = name_of(value) if callable(value) and hint is str else checked(field, value, hint)
         else:
             values[name] = name_of(value) if callable(value) else checked(name, value, TYPES[name])
     if unknown:

@@ -68,7 +68,10 @@ def parse_goal(text: str) -> tuple[str, str, float]:
     """Return name, sign and value of a goal such as `return>=475`. Raises ValueError."""
     match = GOAL.fullmatch(text)
     if match is None:
-        raise ValueError(f"until: expected NAME>=VALUE or NAME<=VALUE, such as 'return>=475', found {text!r}")
+        raise ValueError(
+            f"until: expected NAME>=VALUE or NAME<=VALUE, such as 'return>=475' (a shell needs the quotes); "
+            f"found {text!r}"
+        )
     return match[1], match[2], float(match[3])
 
 

@@ -66,10 +66,16 @@ def _check_numbers(name: str, kind: type[Any], options: Mapping[str, Any]) -> No
             raise ValueError(f"callback {name}: {field.name} must be a number, found {value!r}")
 
 
-def split_callbacks(callbacks: Sequence[Callback | str]) -> tuple[list[Callback], dict[str, tuple[str, ...]]]:
-    """Return the callbacks that are objects, and those that are names as the option `callbacks`, if there are any."""
-    names = tuple(callback for callback in callbacks if isinstance(callback, str))
-    return [c for c in callbacks if not isinstance(c, str)], {"callbacks": names} if names else {}
+def split_callbacks(callbacks: Any, options: dict[str, Any]) -> tuple[list[Callback], dict[str, tuple[str, ...]]]:
+    """Return the callbacks that are objects, and those that are names as the option `callbacks`, if there are any. A
+    single callback may be given without a list, and among the `options` as `callback`, as in other libraries."""
+    given = [*_listed(callbacks), *_listed(options.pop("callback", ()))]
+    names = tuple(callback for callback in given if isinstance(callback, str))
+    return [c for c in given if not isinstance(c, str)], {"callbacks": names} if names else {}
+
+
+def _listed(callbacks: Any) -> Sequence[Any]:
+    return callbacks if isinstance(callbacks, (list, tuple)) else (callbacks,)
 
 
 def check_callbacks(options: TrainOptions, callbacks: Sequence[Any]) -> None:

@@ -89,7 +89,7 @@ def train(
     if sys.argv[:1] and sys.argv[0].startswith("srl-worker"):
         advice = 'put the call under `if __name__ == "__main__":`'
         raise RunBroken(f"srl.train was called while a worker imported this script; {advice}")
-    objects, names = split_callbacks(callbacks)
+    objects, names = split_callbacks(callbacks, options)
     gathered = gather(config, {**options, **names}, "keyword", trust_code)
     env, name = gathered.environment(env), gathered.argument("name", name)
     if not env:
@@ -271,7 +271,7 @@ def resume(
     began = time.time() if began is None else began
     found = run if isinstance(run, RunDirectory) else run_directory.find(run, ROOT)
     refuse_if_running(found)
-    objects, names = split_callbacks(callbacks)
+    objects, names = split_callbacks(callbacks, changes)
     changes |= names
     if steps is not None:
         changes = {"until_return": None, "until": (), "steps": steps, **changes}
