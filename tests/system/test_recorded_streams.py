@@ -231,3 +231,44 @@ def test_a_run_of_processes_in_which_an_actor_was_killed(terminal: Terminal, tra
     assert span[1] >= killed + 3
     done = srl.replay_run(terminal.root / "run", to_update=killed + 3)
     check(done, 1, killed + 3)
+
+
+def test_histograms_show_what_actors_sent(cartpole: srl.Run, capsys: pytest.CaptureFixture[str]) -> None:
+    from srl.cli.main import main
+
+    last = cartpole.status.updates
+    blocks = srl.recorded_blocks(cartpole.path).policies["policy"]
+    assert (blocks.first, blocks.last, blocks.drawn, blocks.actors) == (1, last, False, {"actors/0": last})
+    found = {one.name: one for one in blocks.histograms}
+    assert found["reward"].edges == (1.0,)
+    assert found["age"].count == found["reward"].count == blocks.decisions == cartpole.status.steps
+    assert found["decision/action"].edges == (0.0, 1.0)
+    assert sum(found["decision/action"].counts) == blocks.decisions
+    assert "observation[3]" in found
+    assert main(["replay", str(cartpole.path), "--only-blocks", "--from-update", "2", "--to-update", "3"]) == 0
+    shown = capsys.readouterr().out
+    assert "updates 2 to 3" in shown
+    assert "decision/action" in shown
+    assert main(["replay", str(cartpole.path), "--only-blocks", "--json"]) == 0
+    report = msgspec.json.decode(capsys.readouterr().out)["policies"]["policy"]
+    assert report["histograms"][0]["name"] == "age"
+    with pytest.raises(StreamError, match="no update in this range; recorded are 1 to"):
+        srl.recorded_blocks(cartpole.path, from_update=1000)
+
+
+def test_histograms_name_the_block_of_the_first_value_that_is_not_finite(copied: Path) -> None:
+    (file,) = [one for one in segments(copied) if one.first <= 3 <= one.last]
+    arrays = {update: dict(one) for update, one in read(file).arrays.items()}
+    arrays[3]["observation"][1, 2] = np.nan
+    rewrite(file, arrays)
+    (label,) = read(segments(copied)[0]).head.updates[2].samples
+    text = str(srl.recorded_blocks(copied))
+    assert f"1 value not finite, the first in update 3, block {label}" in text
+
+
+def test_histograms_of_replay_are_those_of_drawn_decisions(tmp_path: Path) -> None:
+    run = train(tmp_path, algo="dqn", learning_starts=64)
+    blocks = run.blocks().policies["policy"]
+    assert blocks.drawn
+    assert blocks.decisions == run.status.steps
+    assert {"age", "reward", "decision/action"} <= {one.name for one in blocks.histograms}
