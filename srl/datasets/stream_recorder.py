@@ -20,7 +20,7 @@ from srl.api.streams import Batch
 from srl.api.trainer import Trainer
 from srl.api.worker import RunBroken
 from srl.base.config import to_data
-from srl.base.files import explain_os_error, write_whole
+from srl.base.files import explain_os_error
 from srl.base.tree import Array
 from srl.datasets.stream_segments import (
     KINDS,
@@ -29,9 +29,8 @@ from srl.datasets.stream_segments import (
     UpdateHead,
     arrays_of,
     digest_of,
-    encode,
-    file_name,
     segment_files,
+    write,
 )
 
 WRITE_SECONDS = 1.0
@@ -263,12 +262,10 @@ class StreamRecorder:
             parent,
             has_state=bool(first.state),
         )
-        content = encode(head, first.state, [one.arrays for one in group])
-        path = self._folder / file_name(self._writer, self._number + 1, head, content)
-        write_whole(path, content)
+        written = write(self._folder, self._writer, self._number + 1, head, first.state, [one.arrays for one in group])
         self._number += 1
         self._digest, self._last = heads[-1].digest, heads[-1].update
-        files.append((path, len(content)))
+        files.append(written)
         while len(files) > 1 and (len(files) > MAX_SEGMENTS or sum(size for _, size in files) > self._max_bytes):
             files.popleft()[0].unlink(missing_ok=True)
 

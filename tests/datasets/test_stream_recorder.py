@@ -3,6 +3,7 @@
 import errno
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,11 +14,10 @@ from srl.api.spaces import Box, Discrete
 from srl.api.streams import Batch
 from srl.api.trainer import Trajectory
 from srl.api.worker import RunBroken
-from srl.base.files import write_whole
 from srl.datasets import stream_recorder
 from srl.datasets.recorded_streams import RecordedStream, newest
 from srl.datasets.stream_recorder import StreamRecorder, StreamRecording
-from srl.datasets.stream_segments import SegmentFile, StreamError, read, segment_files
+from srl.datasets.stream_segments import SegmentFile, StreamError, read, segment_files, write
 
 SPACES = Box((3,)), Discrete(2)
 LANES = 64
@@ -98,13 +98,13 @@ def test_the_oldest_segments_are_removed_when_the_record_is_full(tmp_path: Path)
 def test_a_full_disk_does_not_stop_training_and_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recording = Recording(tmp_path / "streams")
 
-    def fail(path: Path, content: bytes) -> None:
+    def fail(*arguments: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(stream_recorder, "HELD_BYTES", 20_000)
     monkeypatch.setattr(stream_recorder, "WRITE_SECONDS", 0.0)
     with monkeypatch.context() as patch:
-        patch.setattr(stream_recorder, "write_whole", fail)
+        patch.setattr(stream_recorder, "write", fail)
         recording.make(20)
     recording.make(2)
     recording.recorder.close()
@@ -123,11 +123,11 @@ def test_training_does_not_wait_for_a_slow_disk(tmp_path: Path, monkeypatch: pyt
 
     allowed = threading.Event()
 
-    def slow(path: Path, content: bytes) -> None:
+    def slow(*arguments: Any) -> Any:
         assert allowed.wait(60.0)
-        write_whole(path, content)
+        return write(*arguments)
 
-    monkeypatch.setattr(stream_recorder, "write_whole", slow)
+    monkeypatch.setattr(stream_recorder, "write", slow)
     monkeypatch.setattr(stream_recorder, "WRITE_SECONDS", 0.01)
     recording = Recording(tmp_path / "streams", threads=True)
     recording.make(5)  # would hang if it waited

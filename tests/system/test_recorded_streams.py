@@ -13,7 +13,7 @@ from support.terminals import GENTLE, Terminal
 
 import srl
 from srl.datasets.recorded_streams import RecordedStream
-from srl.datasets.stream_segments import SegmentFile, StreamError, encode, file_name, read, segment_files
+from srl.datasets.stream_segments import SegmentFile, StreamError, read, segment_files, write
 from srl.results.replay import Replayed
 from srl.storage import checkpoints
 
@@ -114,9 +114,9 @@ def rewrite(file: SegmentFile, arrays: Any = None, has_state: bool = True, **cha
     segment = read(file)
     head = msgspec.structs.replace(segment.head, has_state=has_state, **changes)
     own = segment.arrays if arrays is None else arrays
-    content = encode(head, segment.state if has_state else {}, [own[one.update] for one in head.updates])
     file.path.unlink()
-    (file.path.parent / file_name(file.writer, file.number, head, content)).write_bytes(content)
+    state = segment.state if has_state else {}
+    write(file.path.parent, file.writer, file.number, head, state, [own[one.update] for one in head.updates])
 
 
 def test_a_changed_batch_is_reported_at_its_update(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -207,10 +207,10 @@ def test_an_update_that_a_killed_trainer_has_recorded_counts_once(tmp_path: Path
     segment = read(files[-1])
     updates = [msgspec.structs.replace(one, digest="0" * 32) for one in segment.head.updates]
     head = msgspec.structs.replace(segment.head, updates=updates)
-    content = encode(head, segment.state, [segment.arrays[one.update] for one in updates])
     for file in files:  # the writer of the run becomes the second one
         file.path.rename(file.path.with_name(file.path.name.replace("0001-", "0002-", 1)))
-    (files[-1].path.parent / file_name(1, 1, head, content)).write_bytes(content)  # it died before its commit
+    arrays = [segment.arrays[one.update] for one in updates]
+    write(files[-1].path.parent, 1, 1, head, segment.state, arrays)  # it died before its commit
     check(run.replay(), 1, run.status.updates)
 
 
