@@ -22,7 +22,7 @@ import numpy as np
 from srl.api.dataflow import REST, SequenceBatch, TransitionBatch
 from srl.api.trainer import Trajectory
 from srl.base.config import parse_json
-from srl.base.files import explain_os_error, read_regular, replacing
+from srl.base.files import explain_os_error, read_regular, write_whole
 from srl.base.tree import Array, from_leaves, leaves
 
 FORMAT = "srl-stream-1"
@@ -147,26 +147,20 @@ def write(
     updates: Iterable[Mapping[str, Array]],
 ) -> tuple[Path, int]:
     """Write a segment from contiguous arrays, and return its path and size. Raises OSError."""
-    pieces = _pieces(head, state, updates)
-    checksum = 0
-    for piece in pieces:
-        checksum = zlib.crc32(piece, checksum)
+    content = _content(head, state, updates)
     first, last = head.updates[0].update, head.updates[-1].update
-    path = folder / f"{writer:04d}-{number:08d}-{first}-{last}-{checksum:08x}{SUFFIX}"
-    with replacing(path) as temporary, temporary.open("wb") as file:
-        file.writelines(pieces)
-    return path, sum(map(len, pieces))
+    path = folder / f"{writer:04d}-{number:08d}-{first}-{last}-{zlib.crc32(content):08x}{SUFFIX}"
+    write_whole(path, content)
+    return path, len(content)
 
 
-def _pieces(
-    head: SegmentHead, state: Mapping[str, Array], updates: Iterable[Mapping[str, Array]]
-) -> list[bytes | memoryview]:
-    """Return the content of a file in pieces. `safetensors.numpy.save` would copy all arrays twice."""
+def _content(head: SegmentHead, state: Mapping[str, Array], updates: Iterable[Mapping[str, Array]]) -> bytes:
+    """Return the content of a file. `safetensors.numpy.save` needs twice the time, for more copies."""
     named = {f"{STATE}/{name}": array for name, array in state.items()}
     for one, arrays in zip(head.updates, updates, strict=True):
         named |= {f"{one.update}/{path}": array for path, array in arrays.items()}
     described: dict[str, Any] = {"__metadata__": {HEAD: msgspec.json.encode(head).decode()}}
-    pieces: list[bytes | memoryview] = []
+    pieces: list[memoryview] = []
     offset = 0
     for name, array in sorted(named.items(), key=lambda item: -item[1].dtype.itemsize):  # so that all are aligned
         end = offset + array.nbytes
@@ -175,7 +169,7 @@ def _pieces(
         offset = end
     text = msgspec.json.encode(described)
     text += b" " * (-len(text) % 8)
-    return [len(text).to_bytes(8, "little"), text, *pieces]
+    return b"".join((len(text).to_bytes(8, "little"), text, *pieces))
 
 
 def read_head(file: SegmentFile) -> SegmentHead:

@@ -13,7 +13,7 @@ import numpy as np
 from srl.base.errors import nearest
 from srl.base.tree import Array
 from srl.datasets.recorded_streams import RecordedStream
-from srl.datasets.stream_segments import LAGS, Segment, StreamError
+from srl.datasets.stream_segments import LAGS, Segment, StreamError, read, segment_files
 from srl.storage import ROOT, run_directory
 from srl.storage.run_directory import RunDirectory
 from srl.terminal.drawing import sparkline
@@ -106,6 +106,19 @@ def recorded_policies(run: RunDirectory, policy: str = "") -> list[str]:
     if policy and policy not in recorded:
         raise ValueError(f"{run.name} has no record of policy {policy!r}{nearest(policy, recorded)}")
     return [policy] if policy else recorded
+
+
+def stream_problems(run: Path) -> dict[str, list[str]]:
+    """Return what is wrong with the recorded streams of a run, by names such as `streams/policy/0`."""
+    found: dict[str, list[str]] = {}
+    for folder in sorted(RunDirectory(run).streams.glob("*/*")):
+        problems = found.setdefault(str(folder.relative_to(run)), [])
+        for file in segment_files(folder):
+            try:
+                read(file)
+            except StreamError as error:
+                problems.append(str(error))
+    return found
 
 
 def _policy_blocks(policy: str, stream: RecordedStream, first: int | None, last: int | None) -> PolicyBlocks:

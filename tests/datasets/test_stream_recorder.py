@@ -50,6 +50,7 @@ class Recording:
             StreamRecording(str(folder / "policy"), max_mb), "policy", rank, rank + 1, 0, threads
         )
         self.update = 0
+        self.messages: list[str] = []
 
     def make(self, count: int = 1, lanes: int = LANES) -> None:
         for _ in range(count):
@@ -58,7 +59,7 @@ class Recording:
             self.recorder.before(self.update, self.config, batch.data, 0.5, batch, self.trainer)
             batch.data.observation[...] = np.nan  # memory that is used again
             self.trainer.step(batch.data, 0.5)
-            self.recorder.after(self.trainer.parameters())
+            self.messages += self.recorder.after(self.trainer.parameters())
 
     @property
     def nbytes(self) -> int:
@@ -107,8 +108,7 @@ def test_a_full_disk_does_not_stop_training_and_is_reported(tmp_path: Path, monk
         patch.setattr(stream_recorder, "write", fail)
         recording.make(20)
     recording.make(2)
-    recording.recorder.close()
-    messages = list(recording.recorder.messages)
+    messages = [*recording.messages, *recording.recorder.close()]
     assert "streams/policy/0 cannot be written: the disk is full" in messages[0]
     assert "updates from 1 on are missing" in messages[1]
     assert "can be written again" in messages[2]
@@ -206,5 +206,4 @@ def test_a_folder_that_is_removed_during_the_run_is_made_again_with_a_message(tm
     recording.recorder.close()
     shutil.rmtree(tmp_path / "streams")
     recording.make()
-    recording.recorder.close()
-    assert any("cannot be written" in text for text in recording.recorder.messages)
+    assert any("cannot be written" in text for text in [*recording.messages, *recording.recorder.close()])

@@ -140,13 +140,18 @@ def test_errors_name_the_updates_that_are_recorded(copied: Path) -> None:
         srl.replay_run(copied)
 
 
-def test_a_damaged_segment_is_refused(copied: Path) -> None:
+def test_a_damaged_segment_is_refused(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from srl.cli.main import main
+
+    assert main(["verify", str(copied)]) == 0
+    assert "streams/policy/0: undamaged, not signed" in capsys.readouterr().out
     path = segments(copied)[0].path
     content = bytearray(path.read_bytes())
     content[-5] ^= 1
     path.write_bytes(content)
     with pytest.raises(StreamError, match="is damaged: its content does not match"):
         srl.replay_run(copied)
+    assert main(["verify", str(copied)]) == 1
     path.write_bytes(content[:100])
     with pytest.raises(StreamError, match="damaged"):
         srl.replay_run(copied)
