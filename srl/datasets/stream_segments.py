@@ -22,7 +22,7 @@ import numpy as np
 from srl.api.dataflow import REST, SequenceBatch, TransitionBatch
 from srl.api.trainer import Trajectory
 from srl.base.config import parse_json
-from srl.base.files import explain_os_error, read_regular, write_whole
+from srl.base.files import explain_os_error, open_regular, read_regular, write_whole
 from srl.base.tree import Array, from_leaves, leaves
 
 FORMAT = "srl-stream-1"
@@ -175,7 +175,7 @@ def _content(head: SegmentHead, state: Mapping[str, Array], updates: Iterable[Ma
 def read_head(file: SegmentFile) -> SegmentHead:
     """Return the head of a segment without reading its arrays. It is not verified: see `read`."""
     try:
-        with file.path.open("rb") as opened:
+        with open_regular(file.path) as opened:
             size = int.from_bytes(opened.read(8), "little")
             if size > MAX_HEAD_BYTES:
                 raise StreamError(f"segment {file.path} is damaged: its head is too large")

@@ -132,9 +132,12 @@ def _policy_blocks(policy: str, stream: RecordedStream, first: int | None, last:
         head, arrays = segment.update_head(update), segment.arrays[update]
         actors.update(label.rpartition(":")[0].rpartition(".")[0] for label in head.samples)
         drawn = drawn or head.kind != "trajectory"
-        decisions += len(arrays.get(LAGS, ()))
-        for name, values, block in _values(head.kind, arrays, head.samples):
-            columns.setdefault(name, _Column(name)).add(values, share, update, block, head.samples)
+        try:
+            decisions += len(arrays.get(LAGS, ()))
+            for name, values, block in _values(head.kind, arrays, head.samples):
+                columns.setdefault(name, _Column(name)).add(values, share, update, block, head.samples)
+        except (ValueError, TypeError, IndexError) as error:
+            raise StreamError(f"update {update} in {segment.file.path} has arrays that do not fit: {error}") from error
     histograms = tuple(columns[name].histogram() for name in sorted(columns, key=_order))
     return PolicyBlocks(policy, chosen[0], chosen[-1], decisions, drawn, dict(sorted(actors.items())), histograms)
 

@@ -1,7 +1,9 @@
 """The recorder of a trainer's batches: bounded in size, and never in the way of training."""
 
+import contextlib
 import errno
 import os
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from srl.api.worker import RunBroken
 from srl.datasets import stream_recorder
 from srl.datasets.recorded_streams import RecordedStream, newest
 from srl.datasets.stream_recorder import StreamRecorder, StreamRecording
-from srl.datasets.stream_segments import SegmentFile, StreamError, read, segment_files, write
+from srl.datasets.stream_segments import SegmentFile, StreamError, read, read_head, segment_files, write
 
 SPACES = Box((3,)), Discrete(2)
 LANES = 64
@@ -190,8 +192,6 @@ def test_files_with_other_names_are_ignored(tmp_path: Path) -> None:
     "content", [b"", b"\xff" * 8, b"\x10" + b"\0" * 7 + b'{"a": 1}        ', b"\x02" + b"\0" * 7 + b"{}"]
 )
 def test_files_that_are_no_segments_are_refused(tmp_path: Path, content: bytes) -> None:
-    import zlib
-
     name = f"0001-00000001-1-2-{zlib.crc32(content):08x}.safetensors"
     (tmp_path / name).write_bytes(content)
     with pytest.raises(StreamError, match="damaged"):
@@ -207,3 +207,32 @@ def test_a_folder_that_is_removed_during_the_run_is_made_again_with_a_message(tm
     shutil.rmtree(tmp_path / "streams")
     recording.make()
     assert any("cannot be written" in text for text in [*recording.messages, *recording.recorder.close()])
+
+
+def test_segments_with_any_changed_byte_are_refused_or_read_as_arrays(tmp_path: Path) -> None:
+    """Also if whoever changed them knows the CRC."""
+    recording = Recording(tmp_path / "streams")
+    recording.make(2, lanes=2)
+    recording.recorder.close()
+    (file, *_) = segment_files(recording.folder)
+    content, random = file.path.read_bytes(), np.random.default_rng(0)
+    for trial in range(300):
+        changed = bytearray(content)
+        for _ in range(1 + trial % 3):
+            changed[random.integers(min(len(content), 2000) if trial % 2 else len(content))] = random.integers(256)
+        folder = tmp_path / "changed"
+        folder.mkdir(exist_ok=True)
+        path = folder / f"0001-00000001-{file.first}-{file.last}-{zlib.crc32(changed):08x}.safetensors"
+        path.write_bytes(changed)
+        (found,) = segment_files(folder)
+        with contextlib.suppress(StreamError):
+            assert all(isinstance(array, np.ndarray) for one in read(found).arrays.values() for array in one.values())
+        path.unlink()
+
+
+def test_a_pipe_in_the_place_of_a_segment_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "0001-00000001-1-2-00000000.safetensors")
+    (found,) = segment_files(tmp_path)
+    for reader in (read, read_head):
+        with pytest.raises(StreamError, match="cannot be read: it is not a regular file"):
+            reader(found)
