@@ -53,16 +53,6 @@ def explain_os_error(error: OSError) -> str:
     return REMEDIES.get(error.errno or 0, error.strerror or str(error))
 
 
-def open_regular(path: Path) -> BinaryIO:
-    """Open a file to read it. Raises OSError if it is a device or a pipe."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # opening a pipe would wait for its writer
-    file = open(descriptor, "rb")  # noqa: SIM115
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        file.close()
-        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
-    return file
-
-
 def read_regular(path: Path, limit: int) -> bytes:
     """Return the content of a file. Raises OSError if it is a device or a pipe, or has more than `limit` bytes."""
     with open_regular(path) as file:

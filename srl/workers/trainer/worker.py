@@ -327,12 +327,8 @@ class TrainerWorker:
         """Report that the replay of a resumed run starts empty, once."""
         missing = batch.gauges.get(Counter.REPLAY_WARMUP, 0)
         if self._resumed and missing and self._rank == 0:
-            self._context.report(
-                Notice(
-                    f"the replay starts empty: {missing:,} more decisions of the current policy refill it before "
-                    "learning continues"
-                )
-            )
+            first = f"the replay starts empty: {missing:,} more decisions of the current policy refill it"
+            self._context.report(Notice(f"{first} before learning continues"))
         self._resumed = False
 
     def instruct(self, message: Instruction) -> None:
