@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from srl.results.load import load as load
     from srl.results.plot import plot as plot
     from srl.results.record import record as record
+    from srl.results.recorded_blocks import recorded_blocks as recorded_blocks
     from srl.results.replay import replay_run as replay_run
     from srl.results.runs import load_run as load_run
 
@@ -80,6 +81,7 @@ _NAMES = {
         f"srl.results.{name}": name
         for name in ("collect", "compare", "evaluate", "export", "league", "load", "plot", "record")
     },
+    "srl.results.recorded_blocks": "recorded_blocks",
     "srl.results.replay": "replay_run",
     "srl.results.runs": "load_run",
 }

@@ -96,7 +96,7 @@ class Bench(BenchOptions):
 @dataclass(frozen=True)
 class Verify(RunCommand):
     """Verify a run or a checkpoint: that its files are undamaged, and who signed them. Exits with code 1 if a file is
-    damaged or, with --key, not signed by that key. A saved replay has hashes, but no signature.
+    damaged or, with --key, not signed by that key. A saved replay and recorded streams have no signature.
 
     Every run signs its files with the key of the user who started it. Others can verify them with a copy of that user's
     ~/.srl/signing.pub.
@@ -121,7 +121,7 @@ class Verify(RunCommand):
         path = named if is_checkpoint(named) else self.find().path
         found = verify(path)
         print("\n".join(file.describe() for file in found))
-        damaged = any(file.problem for file in found) | _verify_replay(path)
+        damaged = any(file.problem for file in found) | _verify_replay(path) | _verify_streams(path)
         wrong = [file for file in found if wanted and not file.is_signed_by(wanted)]
         if wrong:
             print(f"{len(wrong)} of {len(found)} are not signed by {self.key}")
@@ -134,6 +134,16 @@ def _verify_replay(run: Path) -> bool:
     from srl.storage.run_directory import RunDirectory
 
     problems = {name: shard.problems() for name, shard in saved_shards(RunDirectory(run).replay).items()}
+    for name, found in problems.items():
+        print("\n".join(f"{name}: {problem}" for problem in found or ["undamaged, not signed"]))
+    return any(problems.values())
+
+
+def _verify_streams(run: Path) -> bool:
+    """Print whether the recorded streams of a run are undamaged. Return whether they are damaged."""
+    from srl.results.recorded_blocks import stream_problems
+
+    problems = stream_problems(run)
     for name, found in problems.items():
         print("\n".join(f"{name}: {problem}" for problem in found or ["undamaged, not signed"]))
     return any(problems.values())

@@ -39,10 +39,11 @@ PAGES = {
     "network": "howto/networks.md",
     "replay": "howto/replay.md",
     "offline": "howto/offline.md",
+    "streams": "howto/debug.md",
     "algorithms": "algorithms.md",
 }
 """Group of options -> page in docs/."""
-NETWORK, REPLAY, OFFLINE = "network", "replay", "offline"
+NETWORK, REPLAY, OFFLINE, STREAMS = "network", "replay", "offline", "streams"
 MIXED = {
     NETWORK: ("ppo", tuple(f"{ALGO}{each.name}" for each in dataclasses.fields(NetworkOptions))),
     REPLAY: (
@@ -54,15 +55,18 @@ MIXED = {
         ),
     ),
     OFFLINE: ("dagger", ("data", "eval_every", "algo.expert", "algo.expert_share", "algo.expert_until")),
+    STREAMS: ("ppo", ("record_streams", "record_mb", "journal", "checkpoint_seconds", "keep_last")),
 }
 """Topic with options of the run and of algorithms -> algorithm whose defaults are shown, and options."""
 ABOUT = {
     NETWORK: "Networks, with the defaults of ppo. `srl help ALGORITHM` shows those of another algorithm, which may not "
     "have all of these options.",
     REPLAY: "Replay of algorithms that learn from past decisions, with the defaults of sac. `srl help ALGORITHM` shows "
-    "those of another algorithm.",
+    "those of another algorithm. The command `srl replay` makes recorded updates again: `srl replay --help`.",
     OFFLINE: "Learning from recorded decisions (--data, with bc, iql or td3bc) or from an expert (--expert, with "
     "dagger). `srl collect` records them; `srl help bc` shows the options of an algorithm.",
+    STREAMS: "Recorded streams: the batches that reached the trainers, from which `srl replay` makes the same updates "
+    "again.",
 }
 ALSO = {"self-play": "agents", "roles": "agents", "eval": "evaluation", "sizes": "workers", "recipe": "recipes"}
 ALSO |= {"networks": NETWORK, "data": OFFLINE}
@@ -82,7 +86,7 @@ class Help:
 
     topic: str = positional("TOPIC", "")
     """A command, an algorithm, a group of options (run, workers, agents, evaluation, checkpoints, cluster, network,
-    replay, offline), an option, `recipes`, or the name of a recipe."""
+    replay, offline, streams), an option, `recipes`, or the name of a recipe."""
 
     def run(self) -> int:
         return HelpText(topic_help(self.topic)).run()

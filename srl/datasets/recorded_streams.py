@@ -39,6 +39,9 @@ class RecordedStream:
         """Updates that rank 0 has recorded, in order."""
         return sorted(self._files[0])
 
+    def has(self, update: int, rank: int = 0) -> bool:
+        return update in self._files.get(rank, {})
+
     def file(self, update: int, rank: int = 0) -> SegmentFile:
         """Return the segment of an update. Raises StreamError if it is missing."""
         file = self._files.get(rank, {}).get(update)

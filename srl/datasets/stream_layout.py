@@ -1,4 +1,4 @@
-"""Layout of recorded batches: files that somebody else has made must not reach compiled code with other arrays."""
+"""Layout of recorded batches: files of another user must not reach compiled code with other arrays."""
 
 from __future__ import annotations
 

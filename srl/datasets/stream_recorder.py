@@ -8,19 +8,18 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from srl.api.algorithm import AlgorithmConfig
 from srl.api.streams import Batch
 from srl.api.trainer import Trainer
 from srl.api.worker import RunBroken
 from srl.base.config import to_data
-from srl.base.files import explain_os_error, write_whole
+from srl.base.files import explain_os_error
 from srl.base.tree import Array
 from srl.datasets.stream_segments import (
     KINDS,
@@ -29,9 +28,8 @@ from srl.datasets.stream_segments import (
     UpdateHead,
     arrays_of,
     digest_of,
-    encode,
-    file_name,
     segment_files,
+    write,
 )
 
 WRITE_SECONDS = 1.0
@@ -61,17 +59,14 @@ class _Update:
     head: UpdateHead
     arrays: Mapping[str, Array]
     algorithm: AlgorithmConfig
-    state: Mapping[str, Array] = field(default_factory=dict)  # of the trainer before the update, if recorded
+    state: Mapping[str, Array]  # of the trainer before the update, if it is recorded
+    nbytes: int
     parameters: Array | None = None  # after the update; None if the trainer failed in it
-
-    @property
-    def nbytes(self) -> int:
-        return sum(array.nbytes for array in (*self.arrays.values(), *self.state.values()))
 
 
 class StreamRecorder:
     """Records one rank of a policy's trainers. `before` and `after` never raise because of a disk, and never wait for
-    it if there are `threads`. `messages` are for the user."""
+    it if there are `threads`."""
 
     def __init__(
         self, recording: StreamRecording, policy: str, rank: int, ranks: int, seed: int, threads: bool
@@ -88,7 +83,7 @@ class StreamRecorder:
         self._policy, self._rank, self._ranks, self._seed = policy, rank, ranks, seed
         self._max_bytes = recording.max_mb * 1_000_000
         self._segment_bytes = min(SEGMENT_BYTES, self._max_bytes // 8)
-        self.messages: deque[str] = deque(maxlen=8)
+        self._messages: deque[str] = deque(maxlen=8)
         self._failing = False  # whether the last segment could not be written
         self._dropped = 0  # updates that were never written
         self._current: _Update | None = None
@@ -126,10 +121,11 @@ class StreamRecorder:
             is_whole=is_whole,
             samples=list(batch.samples),
         )
-        copies = {path: np.array(array, order="C") for path, array in views.items()}
+        copies = {path: array.copy() for path, array in views.items()}
         state = self._due_state(trainer) if is_whole else {}
         self._since_state = nbytes if state else self._since_state + nbytes
-        self._current = _Update(head, copies, algorithm, state)
+        nbytes += sum(array.nbytes for array in state.values())
+        self._current = _Update(head, copies, algorithm, state, nbytes)
 
     def _due_state(self, trainer: Trainer) -> Mapping[str, Array]:
         """Return a copy of the trainer's state if it is to be recorded now. It is not if it would take most of the
@@ -142,15 +138,17 @@ class StreamRecorder:
         self._state_bytes = sum(array.nbytes for array in state.values())
         if self._state_bytes * STATE_SHARE > self._max_bytes:
             return {}
-        return {name: np.array(array, order="C") for name, array in state.items()}
+        return {name: array.copy() for name, array in state.items()}
 
     def _make_room(self, nbytes: int) -> None:
         """Drop what waits if it is too much. What follows begins with a state, so that it can be replayed."""
+        if self._queued + nbytes <= HELD_BYTES:
+            return
         with self._lock:
-            if not self._queue or self._queued + nbytes <= HELD_BYTES:
+            if not self._queue:
                 return
             if not self._dropped:
-                self.messages.append(
+                self._messages.append(
                     f"{self._name}: the disk is too slow or too full for --record-streams, so that updates from "
                     f"{self._queue[0].head.update:,} on are missing; training continues"
                 )
@@ -163,14 +161,19 @@ class StreamRecorder:
     def _name(self) -> str:
         return f"streams/{self._policy}/{self._rank}"
 
-    def after(self, parameters: Array) -> None:
-        """Record the update that `before` has copied: it is committed, and these are its parameters."""
+    def after(self, parameters: Array) -> list[str]:
+        """Record the update that `before` has copied: it is committed, and these are its parameters. Return messages
+        for the user."""
         if self._current is not None:
             self._current.parameters = parameters.copy()
             self._post()
+        return self.drain_messages()
+
+    def drain_messages(self) -> list[str]:
+        return [self._messages.popleft() for _ in range(len(self._messages))]
 
     def fail(self) -> None:
-        """Record the update in which the trainer failed, and end. It is what somebody will want to replay."""
+        """Record the update in which the trainer failed, and end: it is the one to replay."""
         if self._current is not None:
             self._post()
         self.close()
@@ -187,8 +190,8 @@ class StreamRecorder:
         elif self._queued >= self._segment_bytes:
             self._wake.set()
 
-    def close(self) -> None:
-        """Write what waits. A disk that does not answer is given up."""
+    def close(self) -> list[str]:
+        """Write what waits, unless the disk does not answer. Return messages for the user."""
         self._closing = True
         if self._thread is None:
             self._write_all()
@@ -196,7 +199,8 @@ class StreamRecorder:
             self._wake.set()
             self._thread.join(CLOSE_SECONDS)
         if missing := self._dropped + len(self._queue):
-            self.messages.append(f"{self._name}: {missing:,} updates could not be recorded")
+            self._messages.append(f"{self._name}: {missing:,} updates could not be recorded")
+        return self.drain_messages()
 
     def _run(self) -> None:
         while not self._closing:
@@ -214,7 +218,7 @@ class StreamRecorder:
                     self._queue.extendleft(reversed(group))
                     self._queued += sum(one.nbytes for one in group)
                 if not self._failing:
-                    self.messages.append(
+                    self._messages.append(
                         f"{self._name} cannot be written: {explain_os_error(error)}. Training continues; up to "
                         f"{HELD_BYTES >> 20} MB are held in memory"
                     )
@@ -222,7 +226,7 @@ class StreamRecorder:
                 break
             if self._failing:
                 self._failing = False
-                self.messages.append(f"{self._name} can be written again; {self._dropped:,} updates are missing")
+                self._messages.append(f"{self._name} can be written again; {self._dropped:,} updates are missing")
         self._written = time.monotonic()
 
     def _take(self) -> list[_Update]:
@@ -263,12 +267,10 @@ class StreamRecorder:
             parent,
             has_state=bool(first.state),
         )
-        content = encode(head, first.state, [one.arrays for one in group])
-        path = self._folder / file_name(self._writer, self._number + 1, head, content)
-        write_whole(path, content)
+        written = write(self._folder, self._writer, self._number + 1, head, first.state, [one.arrays for one in group])
         self._number += 1
         self._digest, self._last = heads[-1].digest, heads[-1].update
-        files.append((path, len(content)))
+        files.append(written)
         while len(files) > 1 and (len(files) > MAX_SEGMENTS or sum(size for _, size in files) > self._max_bytes):
             files.popleft()[0].unlink(missing_ok=True)
 

@@ -22,7 +22,7 @@ import numpy as np
 from srl.api.dataflow import REST, SequenceBatch, TransitionBatch
 from srl.api.trainer import Trajectory
 from srl.base.config import parse_json
-from srl.base.files import explain_os_error, read_regular
+from srl.base.files import explain_os_error, open_regular, read_regular, write_whole
 from srl.base.tree import Array, from_leaves, leaves
 
 FORMAT = "srl-stream-1"
@@ -40,6 +40,9 @@ KINDS: dict[type[Any], Kind] = {
     TransitionBatch: "transitions",
     SequenceBatch: "sequences",
 }
+DTYPES = {f"float{bits}": f"F{bits}" for bits in (16, 32, 64)} | {"bool": "BOOL"}
+DTYPES |= {f"{kind}{bits}": f"{kind[0].upper()}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)}
+"""Names of dtypes in safetensors files."""
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 
 
@@ -118,11 +121,6 @@ def segment_files(folder: Path) -> list[SegmentFile]:
     return sorted(known, key=lambda file: (file.writer, file.number))
 
 
-def file_name(writer: int, number: int, head: SegmentHead, content: bytes) -> str:
-    first, last = head.updates[0].update, head.updates[-1].update
-    return f"{writer:04d}-{number:08d}-{first}-{last}-{zlib.crc32(content):08x}{SUFFIX}"
-
-
 def arrays_of(data: Any, lags: Array) -> dict[str, Array]:
     """Return the arrays of a batch by path. They are views."""
     trees = {one.name: getattr(data, one.name) for one in fields(data) if one.name == NEW or one.name not in REST}
@@ -140,20 +138,44 @@ def batch_of(head: UpdateHead, arrays: Mapping[str, Array]) -> Any:
     return SequenceBatch(**{"state": None, **trees}, num_decisions=head.num_decisions, burn_in=head.burn_in)
 
 
-def encode(head: SegmentHead, state: Mapping[str, Array], updates: Iterable[Mapping[str, Array]]) -> bytes:
-    """Return the content of a file."""
-    from safetensors.numpy import save
+def write(
+    folder: Path,
+    writer: int,
+    number: int,
+    head: SegmentHead,
+    state: Mapping[str, Array],
+    updates: Iterable[Mapping[str, Array]],
+) -> tuple[Path, int]:
+    """Write a segment from contiguous arrays, and return its path and size. Raises OSError."""
+    content = _content(head, state, updates)
+    first, last = head.updates[0].update, head.updates[-1].update
+    path = folder / f"{writer:04d}-{number:08d}-{first}-{last}-{zlib.crc32(content):08x}{SUFFIX}"
+    write_whole(path, content)
+    return path, len(content)
 
+
+def _content(head: SegmentHead, state: Mapping[str, Array], updates: Iterable[Mapping[str, Array]]) -> bytes:
+    """Return the content of a file. `safetensors.numpy.save` needs twice the time, for more copies."""
     named = {f"{STATE}/{name}": array for name, array in state.items()}
     for one, arrays in zip(head.updates, updates, strict=True):
         named |= {f"{one.update}/{path}": array for path, array in arrays.items()}
-    return bytes(save(named, {HEAD: msgspec.json.encode(head).decode()}))
+    described: dict[str, Any] = {"__metadata__": {HEAD: msgspec.json.encode(head).decode()}}
+    pieces: list[memoryview] = []
+    offset = 0
+    for name, array in sorted(named.items(), key=lambda item: -item[1].dtype.itemsize):  # so that all are aligned
+        end = offset + array.nbytes
+        described[name] = {"dtype": DTYPES[array.dtype.name], "shape": array.shape, "data_offsets": (offset, end)}
+        pieces.append(array.reshape(-1).view(np.uint8).data)
+        offset = end
+    text = msgspec.json.encode(described)
+    text += b" " * (-len(text) % 8)
+    return b"".join((len(text).to_bytes(8, "little"), text, *pieces))
 
 
 def read_head(file: SegmentFile) -> SegmentHead:
     """Return the head of a segment without reading its arrays. It is not verified: see `read`."""
     try:
-        with file.path.open("rb") as opened:
+        with open_regular(file.path) as opened:
             size = int.from_bytes(opened.read(8), "little")
             if size > MAX_HEAD_BYTES:
                 raise StreamError(f"segment {file.path} is damaged: its head is too large")

@@ -16,11 +16,11 @@ from srl.api.algorithm import AlgorithmConfig
 from srl.api.spaces import Space
 from srl.api.trainer import Trainer, TrainerGroup, TrainResult
 from srl.base.config import TrustCode, from_file, texts_in
-from srl.base.errors import nearest
 from srl.base.tree import Array
 from srl.datasets.recorded_streams import RecordedStream
 from srl.datasets.stream_layout import StreamLayout
 from srl.datasets.stream_segments import Segment, StreamError, batch_of, digest_of, plain
+from srl.results.recorded_blocks import recorded_policies
 from srl.storage import ROOT, checkpoints, run_directory
 from srl.storage.run_directory import RunDirectory
 from srl.terminal.formatting import plural
@@ -174,17 +174,12 @@ class Source:
     @classmethod
     def open(cls, run: RunDirectory, policy: str, trust_code: TrustCode) -> Source:
         """Raises StreamError if nothing is recorded, ValueError for an unknown policy, and UntrustedCode."""
-        recorded = sorted(path.name for path in run.streams.iterdir() if path.is_dir()) if run.streams.is_dir() else []
-        described = run.read_config()["policies"]
-        if not recorded:
-            raise StreamError(
-                f"{run.name} has no recorded streams; record those of a new or a resumed run with --record-streams"
-            )
-        if not policy and len(recorded) > 1:
+        recorded, described = recorded_policies(run, policy), run.read_config()["policies"]
+        if len(recorded) > 1:
             raise ValueError(f"{run.name} has several policies; choose one: {', '.join(recorded)} (`policy`, --policy)")
-        name = policy or recorded[0]
-        if name not in recorded or name not in described:
-            raise ValueError(f"{run.name} has no record of policy {name!r}{nearest(name, recorded)}")
+        name = recorded[0]
+        if name not in described:
+            raise ValueError(f"{run.config} has no policy {name!r}")
         trusted = run.trusted(trust_code)
         kinds = {"algorithm": AlgorithmConfig, "observation": Space, "action": Space}
         parts = from_file(described[name], kinds, f"{run.config}, policy {name!r}", trusted)

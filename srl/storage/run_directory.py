@@ -11,7 +11,6 @@ import shutil
 import stat
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,7 +75,7 @@ class RunDirectory:
         """Return the log file of a worker: logs/actors-0.log for `actors/0`."""
         return self.logs / f"{slug(worker)}.log"
 
-    @contextmanager
+    @contextlib.contextmanager
     def locked(self, patience: float = 0.0, force: bool = False) -> Iterator[Ownership]:
         """Keep all other processes, also on hosts that share the file system, from running in this directory.
 
@@ -391,7 +390,7 @@ def slug(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-._") or "run"
 
 
-@contextmanager
+@contextlib.contextmanager
 def _explained(path: Path, verb: str) -> Iterator[None]:
     try:
         yield

@@ -1,8 +1,11 @@
 """The recorder of a trainer's batches: bounded in size, and never in the way of training."""
 
+import contextlib
 import errno
 import os
+import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,11 +16,10 @@ from srl.api.spaces import Box, Discrete
 from srl.api.streams import Batch
 from srl.api.trainer import Trajectory
 from srl.api.worker import RunBroken
-from srl.base.files import write_whole
 from srl.datasets import stream_recorder
 from srl.datasets.recorded_streams import RecordedStream, newest
 from srl.datasets.stream_recorder import StreamRecorder, StreamRecording
-from srl.datasets.stream_segments import SegmentFile, StreamError, read, segment_files
+from srl.datasets.stream_segments import SegmentFile, StreamError, read, read_head, segment_files, write
 
 SPACES = Box((3,)), Discrete(2)
 LANES = 64
@@ -50,6 +52,7 @@ class Recording:
             StreamRecording(str(folder / "policy"), max_mb), "policy", rank, rank + 1, 0, threads
         )
         self.update = 0
+        self.messages: list[str] = []
 
     def make(self, count: int = 1, lanes: int = LANES) -> None:
         for _ in range(count):
@@ -58,7 +61,7 @@ class Recording:
             self.recorder.before(self.update, self.config, batch.data, 0.5, batch, self.trainer)
             batch.data.observation[...] = np.nan  # memory that is used again
             self.trainer.step(batch.data, 0.5)
-            self.recorder.after(self.trainer.parameters())
+            self.messages += self.recorder.after(self.trainer.parameters())
 
     @property
     def nbytes(self) -> int:
@@ -98,17 +101,16 @@ def test_the_oldest_segments_are_removed_when_the_record_is_full(tmp_path: Path)
 def test_a_full_disk_does_not_stop_training_and_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recording = Recording(tmp_path / "streams")
 
-    def fail(path: Path, content: bytes) -> None:
+    def fail(*arguments: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(stream_recorder, "HELD_BYTES", 20_000)
     monkeypatch.setattr(stream_recorder, "WRITE_SECONDS", 0.0)
     with monkeypatch.context() as patch:
-        patch.setattr(stream_recorder, "write_whole", fail)
+        patch.setattr(stream_recorder, "write", fail)
         recording.make(20)
     recording.make(2)
-    recording.recorder.close()
-    messages = list(recording.recorder.messages)
+    messages = [*recording.messages, *recording.recorder.close()]
     assert "streams/policy/0 cannot be written: the disk is full" in messages[0]
     assert "updates from 1 on are missing" in messages[1]
     assert "can be written again" in messages[2]
@@ -123,11 +125,11 @@ def test_training_does_not_wait_for_a_slow_disk(tmp_path: Path, monkeypatch: pyt
 
     allowed = threading.Event()
 
-    def slow(path: Path, content: bytes) -> None:
+    def slow(*arguments: Any) -> Any:
         assert allowed.wait(60.0)
-        write_whole(path, content)
+        return write(*arguments)
 
-    monkeypatch.setattr(stream_recorder, "write_whole", slow)
+    monkeypatch.setattr(stream_recorder, "write", slow)
     monkeypatch.setattr(stream_recorder, "WRITE_SECONDS", 0.01)
     recording = Recording(tmp_path / "streams", threads=True)
     recording.make(5)  # would hang if it waited
@@ -190,8 +192,6 @@ def test_files_with_other_names_are_ignored(tmp_path: Path) -> None:
     "content", [b"", b"\xff" * 8, b"\x10" + b"\0" * 7 + b'{"a": 1}        ', b"\x02" + b"\0" * 7 + b"{}"]
 )
 def test_files_that_are_no_segments_are_refused(tmp_path: Path, content: bytes) -> None:
-    import zlib
-
     name = f"0001-00000001-1-2-{zlib.crc32(content):08x}.safetensors"
     (tmp_path / name).write_bytes(content)
     with pytest.raises(StreamError, match="damaged"):
@@ -206,5 +206,33 @@ def test_a_folder_that_is_removed_during_the_run_is_made_again_with_a_message(tm
     recording.recorder.close()
     shutil.rmtree(tmp_path / "streams")
     recording.make()
+    assert any("cannot be written" in text for text in [*recording.messages, *recording.recorder.close()])
+
+
+def test_segments_with_any_changed_byte_are_refused_or_read_as_arrays(tmp_path: Path) -> None:
+    """Also if whoever changed them knows the CRC."""
+    recording = Recording(tmp_path / "streams")
+    recording.make(2, lanes=2)
     recording.recorder.close()
-    assert any("cannot be written" in text for text in recording.recorder.messages)
+    (file, *_) = segment_files(recording.folder)
+    content, random = file.path.read_bytes(), np.random.default_rng(0)
+    for trial in range(300):
+        changed = bytearray(content)
+        for _ in range(1 + trial % 3):
+            changed[random.integers(min(len(content), 2000) if trial % 2 else len(content))] = random.integers(256)
+        folder = tmp_path / "changed"
+        folder.mkdir(exist_ok=True)
+        path = folder / f"0001-00000001-{file.first}-{file.last}-{zlib.crc32(changed):08x}.safetensors"
+        path.write_bytes(changed)
+        (found,) = segment_files(folder)
+        with contextlib.suppress(StreamError):
+            assert all(isinstance(array, np.ndarray) for one in read(found).arrays.values() for array in one.values())
+        path.unlink()
+
+
+def test_a_pipe_in_the_place_of_a_segment_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "0001-00000001-1-2-00000000.safetensors")
+    (found,) = segment_files(tmp_path)
+    for reader in (read, read_head):
+        with pytest.raises(StreamError, match="cannot be read: it is not a regular file"):
+            reader(found)

@@ -13,7 +13,7 @@ from support.terminals import GENTLE, Terminal
 
 import srl
 from srl.datasets.recorded_streams import RecordedStream
-from srl.datasets.stream_segments import SegmentFile, StreamError, encode, file_name, read, segment_files
+from srl.datasets.stream_segments import SegmentFile, StreamError, read, segment_files, write
 from srl.results.replay import Replayed
 from srl.storage import checkpoints
 
@@ -114,9 +114,9 @@ def rewrite(file: SegmentFile, arrays: Any = None, has_state: bool = True, **cha
     segment = read(file)
     head = msgspec.structs.replace(segment.head, has_state=has_state, **changes)
     own = segment.arrays if arrays is None else arrays
-    content = encode(head, segment.state if has_state else {}, [own[one.update] for one in head.updates])
     file.path.unlink()
-    (file.path.parent / file_name(file.writer, file.number, head, content)).write_bytes(content)
+    state = segment.state if has_state else {}
+    write(file.path.parent, file.writer, file.number, head, state, [own[one.update] for one in head.updates])
 
 
 def test_a_changed_batch_is_reported_at_its_update(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -140,13 +140,18 @@ def test_errors_name_the_updates_that_are_recorded(copied: Path) -> None:
         srl.replay_run(copied)
 
 
-def test_a_damaged_segment_is_refused(copied: Path) -> None:
+def test_a_damaged_segment_is_refused(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from srl.cli.main import main
+
+    assert main(["verify", str(copied)]) == 0
+    assert "streams/policy/0: undamaged, not signed" in capsys.readouterr().out
     path = segments(copied)[0].path
     content = bytearray(path.read_bytes())
     content[-5] ^= 1
     path.write_bytes(content)
     with pytest.raises(StreamError, match="is damaged: its content does not match"):
         srl.replay_run(copied)
+    assert main(["verify", str(copied)]) == 1
     path.write_bytes(content[:100])
     with pytest.raises(StreamError, match="damaged"):
         srl.replay_run(copied)
@@ -207,10 +212,10 @@ def test_an_update_that_a_killed_trainer_has_recorded_counts_once(tmp_path: Path
     segment = read(files[-1])
     updates = [msgspec.structs.replace(one, digest="0" * 32) for one in segment.head.updates]
     head = msgspec.structs.replace(segment.head, updates=updates)
-    content = encode(head, segment.state, [segment.arrays[one.update] for one in updates])
     for file in files:  # the writer of the run becomes the second one
         file.path.rename(file.path.with_name(file.path.name.replace("0001-", "0002-", 1)))
-    (files[-1].path.parent / file_name(1, 1, head, content)).write_bytes(content)  # it died before its commit
+    arrays = [segment.arrays[one.update] for one in updates]
+    write(files[-1].path.parent, 1, 1, head, segment.state, arrays)  # it died before its commit
     check(run.replay(), 1, run.status.updates)
 
 
@@ -231,3 +236,44 @@ def test_a_run_of_processes_in_which_an_actor_was_killed(terminal: Terminal, tra
     assert span[1] >= killed + 3
     done = srl.replay_run(terminal.root / "run", to_update=killed + 3)
     check(done, 1, killed + 3)
+
+
+def test_histograms_show_what_actors_sent(cartpole: srl.Run, capsys: pytest.CaptureFixture[str]) -> None:
+    from srl.cli.main import main
+
+    last = cartpole.status.updates
+    blocks = srl.recorded_blocks(cartpole.path).policies["policy"]
+    assert (blocks.first, blocks.last, blocks.drawn, blocks.actors) == (1, last, False, {"actors/0": last})
+    found = {one.name: one for one in blocks.histograms}
+    assert found["reward"].edges == (1.0,)
+    assert found["age"].count == found["reward"].count == blocks.decisions == cartpole.status.steps
+    assert found["decision/action"].edges == (0.0, 1.0)
+    assert sum(found["decision/action"].counts) == blocks.decisions
+    assert "observation[3]" in found
+    assert main(["replay", str(cartpole.path), "--only-blocks", "--from-update", "2", "--to-update", "3"]) == 0
+    shown = capsys.readouterr().out
+    assert "updates 2 to 3" in shown
+    assert "decision/action" in shown
+    assert main(["replay", str(cartpole.path), "--only-blocks", "--json"]) == 0
+    report = msgspec.json.decode(capsys.readouterr().out)["policies"]["policy"]
+    assert report["histograms"][0]["name"] == "age"
+    with pytest.raises(StreamError, match="no update in this range; recorded are 1 to"):
+        srl.recorded_blocks(cartpole.path, from_update=1000)
+
+
+def test_histograms_name_the_block_of_the_first_value_that_is_not_finite(copied: Path) -> None:
+    (file,) = [one for one in segments(copied) if one.first <= 3 <= one.last]
+    arrays = {update: dict(one) for update, one in read(file).arrays.items()}
+    arrays[3]["observation"][1, 2] = np.nan
+    rewrite(file, arrays)
+    (label,) = read(segments(copied)[0]).head.updates[2].samples
+    text = str(srl.recorded_blocks(copied))
+    assert f"1 value not finite, the first in update 3, block {label}" in text
+
+
+def test_histograms_of_replay_are_those_of_drawn_decisions(tmp_path: Path) -> None:
+    run = train(tmp_path, algo="dqn", learning_starts=64)
+    blocks = run.blocks().policies["policy"]
+    assert blocks.drawn
+    assert blocks.decisions == run.status.steps
+    assert {"age", "reward", "decision/action"} <= {one.name for one in blocks.histograms}

@@ -58,6 +58,10 @@ class Run:
         """Make recorded updates again and compare the parameters; options as for :func:`srl.replay_run`."""
         return srl.replay_run(self.path, **options)
 
+    def blocks(self, **options: Any) -> Any:
+        """Return histograms of what the actors produced; options as for :func:`srl.recorded_blocks`."""
+        return srl.recorded_blocks(self.path, **options)
+
     def __repr__(self) -> str:
         mean = self.status.return_mean
         reached = f"{self.status.steps:,} steps" + (f", return {mean:.1f}" if mean is not None else "")

@@ -175,10 +175,8 @@ class TrainerWorker:
         self._group: TrainerGroup | None = None
         self._records = UpdateReporter(config.policy, context.worker_id, config.size, config.journal, context.report)
         self._resume()
-        self._recorder: StreamRecorder | None = None
-        if config.recording is not None:
-            place = config.policy, self._rank, config.size, seed
-            self._recorder = StreamRecorder(config.recording, *place, context.threads)
+        where, place = config.recording, (config.policy, self._rank, config.size, seed)
+        self._recorder = None if where is None else StreamRecorder(where, *place, context.threads)
         if config.size > 1:
             self._group = context.trainer_group(config.policy, config.size)
             self._trainer.join(self._group)
@@ -204,9 +202,8 @@ class TrainerWorker:
 
             spaces, flow = (config.observation, config.action), config.algorithm.dataflow()
             assert isinstance(flow, Replay)
-            counts = config.target_steps, version, self._steps
-            place = self._rank, config.seed
-            recorded = RecordedBatches(config.data, flow, config.samples, spaces, *counts, *place, config.rewards())
+            own = config.target_steps, version, self._steps, self._rank, config.seed
+            recorded = RecordedBatches(config.data, flow, config.samples, spaces, *own, config.rewards())
             return config.transformed(recorded, self._rank)
 
         def open_source(context: Context) -> StreamBatchSource:
@@ -305,18 +302,16 @@ class TrainerWorker:
             self._commit()
             self._parameters.push(self._version, self._trainer.parameters())
         if recorder is not None:
-            recorder.after(self._trainer.parameters())
-            while recorder.messages:
-                self._context.report(Notice(recorder.messages.popleft()))
+            for text in recorder.after(self._trainer.parameters()):
+                self._context.report(Notice(text))
         meter.set(Counter.VERSION, self._version)
         meter.add(Counter.PROGRESS)
         if not meter.get(Counter.FIRST_UPDATE_NS):
             meter.set(Counter.FIRST_UPDATE_NS, time.time_ns())
         self._used = batch
         if self._return_batch():
-            self._records.report(
-                self._durable_version()
-            )  # now, so that what a callback changes affects the next update
+            # Now, so that what a callback changes affects the next update.
+            self._records.report(self._durable_version())
         meter.enter(Phase.OTHER)
 
     def _agreed_data(self, batch: Batch) -> Any:
@@ -332,12 +327,8 @@ class TrainerWorker:
         """Report that the replay of a resumed run starts empty, once."""
         missing = batch.gauges.get(Counter.REPLAY_WARMUP, 0)
         if self._resumed and missing and self._rank == 0:
-            self._context.report(
-                Notice(
-                    f"the replay starts empty: {missing:,} more decisions of the current policy refill it before "
-                    "learning continues"
-                )
-            )
+            first = f"the replay starts empty: {missing:,} more decisions of the current policy refill it"
+            self._context.report(Notice(f"{first} before learning continues"))
         self._resumed = False
 
     def instruct(self, message: Instruction) -> None:
@@ -400,8 +391,8 @@ class TrainerWorker:
         return self._batches.restore(part(state, "batches"))
 
     def close(self) -> None:
-        if self._recorder is not None:
-            self._recorder.close()
+        for text in self._recorder.close() if self._recorder is not None else ():
+            self._context.report(Notice(text))
         self._batches.close()
         if self._group is not None and not isinstance(self._group.rendezvous, str):
             self._group.rendezvous.close()
