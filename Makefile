@@ -44,7 +44,7 @@ test-all: tools  ## Run the tests, also those that take long
 	$(PYTEST)
 
 test-browser: tools  ## Run the tests of the dashboard in a browser (Debian: apt-get install chromium)
-	$(BIN)/python -m pytest tests/dashboard/test_pages.py
+	$(BIN)/python -m pytest tests/dashboard/browser
 
 test-cluster: tools  ## Run the tests of clusters that take long; as root also on a real Slurm and Ray, if they are installed
 	$(BIN)/python -m pytest -s tests/schedulers tests/system/test_hosts.py tests/system/test_slurm_run.py \

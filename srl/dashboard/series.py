@@ -104,6 +104,11 @@ class SeriesCache:
         """Return what could not be read of a run the last time."""
         return [problem for path in (run.metrics, run.system) if (problem := self._tables.problem(path))]
 
+    @property
+    def num_bytes(self) -> int:
+        """The memory of all rows."""
+        return self._tables.num_bytes
+
     def names(self, run: RunDirectory) -> list[str]:
         """Return the names of all metrics, those of the run's updates first."""
         with self.tables(run) as (metrics, system):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import tempfile
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,20 +11,18 @@ from typing import Any
 import msgspec
 import pytest
 from dashboard.conftest import MakeRun, status_of
-from support.http_client import TOKEN, HttpClient, dashboard_at
+from support.controllers import Controllers
+from support.http_client import TOKEN, dashboard_at
 from support.live_runs import live_run
 from support.waiting import wait_for
 
 from srl.api.status import ReplayStatus, RunStatus, StreamStatus, WorkerStatus
-from srl.api.transport import Message
-from srl.controller.control_socket import ADDRESS, StatusReply
 from srl.dashboard import detail
 from srl.dashboard.answers import KEPT_SECONDS, Answers
 from srl.dashboard.catalog import Catalog
 from srl.dashboard.feeds import RunFeed, TableFeed
 from srl.dashboard.series import SeriesCache
 from srl.storage.run_directory import RunDirectory
-from srl.transports.runtime_dir import runtime_root
 
 
 @pytest.fixture(autouse=True)
@@ -34,29 +31,6 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="srl-") as runtime:  # its path is short: the kernel allows 107 bytes
         monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)  # no other live runs of this machine
         yield tmp_path / "runs"
-
-
-class Controllers:
-    """Addresses of runs, and what they answer. A frozen one does not answer until the end of the test."""
-
-    def __init__(self) -> None:
-        self.answers: dict[str, RunStatus | None] = {}
-        self.released = threading.Event()
-        self.frozen: set[str] = set()
-
-    def add(self, name: str, status: RunStatus) -> None:
-        (runtime_root() / name).mkdir(mode=0o700, parents=True, exist_ok=True)
-        (runtime_root() / name / ADDRESS).touch()
-        self.answers[name] = status
-
-    def remove(self, name: str) -> None:
-        (runtime_root() / name / ADDRESS).unlink()
-
-    def ask(self, runtime: Path, message: Message) -> Message | None:
-        if runtime.name in self.frozen:
-            self.released.wait()
-        status = self.answers[runtime.name]
-        return None if status is None else StatusReply(status)
 
 
 @pytest.fixture
@@ -220,7 +194,8 @@ def test_a_live_run_is_followed_and_every_action_is_carried_out(root: Path) -> N
         refused = client.post("/api/action", content=json.dumps({"key": "live", "action": "scale", "group": "x"}))
         assert (refused.status_code, "x" in refused.json()["error"]) == (409, True)
         metrics = client.get("/metrics").text
-        assert "srl_run_info{" in metrics and 'run="live"' in metrics
+        assert "srl_run_info{" in metrics
+        assert 'run="live"' in metrics
         assert "is stopping" in act(action="stop")
         wait_for(lambda: not run()["live"], "the end of the run")
         _, last = next(news for news in events if news[0] == "run" and not news[1]["live"])

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,8 @@ from typing import Any
 import pytest
 from dashboard.conftest import MakeRun
 from support.http_client import TOKEN, HttpClient, dashboard_at
+
+from srl.dashboard.series import SeriesCache
 
 
 @pytest.fixture
@@ -132,6 +137,80 @@ def test_a_damaged_run_is_named_and_hides_no_other(
     assert found["whole"]["state"] == "finished"
     assert found["broken"]["state"] in ("damaged", "killed")
     assert get(client, "run", key="broken")["status"]["run"] == "broken"
+
+
+def test_names_and_rows_that_are_no_text_or_too_deep_hide_nothing(
+    client: HttpClient, make_run: MakeRun, root: Path
+) -> None:
+    make_run("whole")
+    os.rename(make_run("old").path, os.fsencode(root) + b"/bad\xff")
+    (root / os.fsdecode(b"bad\xff") / "logs" / os.fsdecode(b"\xfe.log")).touch()
+    make_run("deep", ended=False).metrics.write_text("[" * 200_000 + "\n")
+    os.mkfifo(make_run("pipe", ended=False).path / "x")
+    make_run("pipe").metrics.unlink()
+    os.mkfifo(make_run("pipe").metrics.with_name("status.tmp"))
+    (root / "loop").symlink_to("loop")
+    found = {run["key"]: run["state"] for run in get(client, "runs")["runs"]}
+    assert found == {"whole": "finished", "bad\\xff": "finished", "deep": "killed", "pipe": "finished"}
+    assert "\\xfe" in get(client, "run", key="bad\\xff")["logs"]
+    assert get(client, "series", key="deep", name="return")["series"] == {}
+
+
+def test_what_cannot_be_read_is_said(
+    client: HttpClient, make_run: MakeRun, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_run("whole")
+    make_run("closed")
+    for name in ("metrics", "system"):
+        run = make_run(name)
+        getattr(run, name).unlink()
+        getattr(run, name).mkdir()
+    stat = Path.stat
+
+    def refused(path: Path, **options: bool) -> os.stat_result:  # tests run as root, who may read everything
+        if path.parent.name == "closed":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return stat(path, **options)
+
+    monkeypatch.setattr(Path, "stat", refused)
+    found = {run["key"]: run for run in get(client, "runs")["runs"]}
+    assert found["whole"]["state"] == "finished"
+    assert (found["closed"]["state"], "permission denied" in found["closed"]["error"]) == ("damaged", True)
+    monkeypatch.undo()
+    for name in ("metrics", "system"):
+        (problem,) = get(client, "run", key=name)["problems"]
+        assert problem.startswith(f"{name}.jsonl cannot be read")
+    assert get(client, "series", key="system", name="return")["series"]["return"]["y"]  # the other file is shown
+
+
+def test_the_memory_for_rows_is_bounded(root: Path, make_run: MakeRun) -> None:
+    runs = [make_run(f"run{n}", updates=2000) for n in range(6)]
+    series = SeriesCache(max_bytes=600_000)
+    for _ in range(2):
+        for run in runs:
+            assert len(series.series(run, ["return"], "steps")["return"]["y"]) > 1000
+            assert series.num_bytes < 800_000
+    alone = SeriesCache(max_bytes=1)  # the newest table stays
+    assert alone.series(runs[0], ["return"], "steps") == alone.series(runs[0], ["return"], "steps")
+
+
+def test_many_requests_are_all_answered(client: HttpClient, make_run: MakeRun) -> None:
+    """10^4 requests are a matter of `benchmarks/dashboard_pages.py --requests`."""
+    make_run("mine")
+    paths = ["/api/runs", "/api/run?key=mine", "/api/series?key=mine&name=return", "/api/workers?key=mine&group=actors"]
+    wrong: list[int] = []
+
+    def ask_all() -> None:
+        for number in range(40):
+            if (code := client.get(paths[number % len(paths)]).status_code) != 200:
+                wrong.append(code)
+
+    threads = [threading.Thread(target=ask_all) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
 
 
 def test_a_half_written_row_and_a_deleted_run(client: HttpClient, make_run: MakeRun) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from srl.dashboard.access import Access, host_names
+from srl.dashboard.answers import Answers
 from srl.dashboard.catalog import Catalog
 from srl.dashboard.serve import listening
 from srl.dashboard.server import Dashboard
@@ -93,15 +94,15 @@ class HttpClient:
 
 
 @contextmanager
-def dashboard_at(root: Path, port: int = 0) -> Iterator[HttpClient]:
+def dashboard_at(root: Path, port: int = 0, token: str = TOKEN, answers: Answers | None = None) -> Iterator[HttpClient]:
     """Serve the runs below `root`. Every question reads the files again."""
     import uvicorn
 
     listener = listening("127.0.0.1", port)
     port = listener.getsockname()[1]
-    access = Access(TOKEN, host_names("127.0.0.1"))
+    access = Access(token, host_names("127.0.0.1"))
     ticks = iter(range(0, 10**9, 10))
-    dashboard = Dashboard(Catalog(root, clock=lambda: float(next(ticks))), access)
+    dashboard = Dashboard(Catalog(root, clock=lambda: float(next(ticks)), answers=answers), access)
     server = uvicorn.Server(
         uvicorn.Config(dashboard.app, log_level="warning", lifespan="off", timeout_graceful_shutdown=1)
     )

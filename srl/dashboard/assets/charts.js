@@ -8,6 +8,11 @@ export const COLORS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#
 
 export const EVENT_COLORS = { worker: "--warn", "host lost": "--bad", host: "--warn", resume: "--accent", takeover: "--accent", callback: "--update", change: "--publish", checkpoint: "--good" };
 
+/** Colors on the background of the page; files have a white one. */
+function colors() {
+  return document.documentElement.dataset.theme === "dark" ? ["#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#0072B2", "#b59b5b", "#9f9f9f"] : COLORS;
+}
+
 function style(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
@@ -95,7 +100,7 @@ function plotConfig(curves, options, events) {
   const series = [{ label: { steps: "step", episodes: "episode" }[options.x] ?? options.x, value: (_, v) => (v === null ? "–" : options.x === "time" ? duration(v) : count(v)) }];
   const bands = [];
   curves.forEach((curve, index) => {
-    const color = COLORS[index % COLORS.length];
+    const color = colors()[index % COLORS.length];
     const at = series.length;
     series.push({ label: curve.label, stroke: color, width: 1.6, spanGaps: true, points: { show: (plot) => plot.data[0].length < 3 }, value: (_, v) => figure(v) });
     if (curve.low) {

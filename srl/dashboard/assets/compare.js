@@ -32,7 +32,7 @@ class ComparePage {
   constructor(main, keys) {
     this.keys = keys;
     this.charts = new Map();
-    this.grid = h("div.grid");
+    this.grid = h("div.grid.wide");
     this.table = h("div.card.scroll");
     this.problem = h("p", { role: "alert" });
     this.chosen = h("span.row");
@@ -69,12 +69,12 @@ class ComparePage {
     for (const metric of view.metrics) if (!this.charts.has(metric)) this.charts.set(metric, new Chart(metric, `compare ${metric}`));
     arrange(this.grid, view.metrics.map((metric) => this.charts.get(metric).element));
     for (const metric of view.metrics) this.charts.get(metric).show(found.curves[metric] ?? [], { ...curveOptions(), events: [], height: 320 });
-    patch(this.table, h("h2", {}, "Options that differ"), found.options.length
-      ? h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "Option"), found.groups.map((group) => h("th", {}, group.label)))),
+    patch(this.table, h("h2", {}, "Options that differ"),
+      found.options.length ? null : h("p.dim", {}, "These runs have the same options, apart from their seeds."),
+      h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "Option"), found.groups.map((group) => h("th", {}, group.label)))),
           h("tbody", {}, found.options.map((option) => h("tr", {}, h("td", {}, h("code", {}, option.name)), option.values.map((value) => h("td", {}, h("code", {}, value))))),
             h("tr", {}, h("td.dim", {}, "seeds"), found.groups.map((group) => h("td", {}, group.seeds))),
-            h("tr", {}, h("td.dim", {}, `final ${view.metrics[0]}`), found.groups.map((group) => h("td", {}, group.final === null ? "–" : figure(group.final) + (group.interval ? ` ± ${figure(group.interval)}` : ""))))))
-      : h("p.dim", {}, "These runs have the same options, apart from their seeds."),
+            h("tr", {}, h("td.dim", {}, `final ${view.metrics[0]}`), found.groups.map((group) => h("td", {}, group.final === null ? "–" : figure(group.final) + (group.interval ? ` ± ${figure(group.interval)}` : "")))))),
       found.notes.map((note) => h("p.dim", {}, note)));
     const known = found.metrics.filter((name) => !view.metrics.includes(name));
     patch(this.add, h("option", { value: "", selected: true }, "add a metric …"), known.slice(0, 500).map((name) => h("option", { value: name }, name)));

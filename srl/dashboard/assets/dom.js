@@ -131,6 +131,7 @@ export function bytes(value) {
 }
 
 export function ago(seconds) {
+  if (!seconds) return "–";
   const age = Date.now() / 1000 - seconds;
   return age < 5 ? "now" : `${duration(age)} ago`;
 }

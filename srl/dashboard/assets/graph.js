@@ -1,8 +1,8 @@
 // The live graph of workers and streams: columns in the direction of the data, one box for each group of workers.
 
-import { PHASES, PHASE_NAMES, bytes, h, percent, short } from "./dom.js";
+import { PHASES, PHASE_NAMES, figure, h, percent, short } from "./dom.js";
 
-const WIDTH = 190, HEIGHT = 78, GAP_X = 120, GAP_Y = 26;
+const WIDTH = 204, HEIGHT = 78, GAP_X = 132, GAP_Y = 30, TOP = 24;
 const WORKERS_OF = { trainer: "trainer", environment: "actor", inference: "actor", overhead: "actor", policy: "polic", replay: "replay", buffer: "buffers" };
 
 /** Return edges in the direction of the data: a trainer asks for batches, which come from the replay. */
@@ -29,7 +29,7 @@ export function layers(names, edges) {
 function summary(group) {
   const parts = [`${group.count} worker${group.count === 1 ? "" : "s"}`];
   if (group.cpu_percent) parts.push(`${Math.round(group.cpu_percent)} % CPU`);
-  if (group.rss_mb) parts.push(bytes(group.rss_mb * 1e6));
+  if (group.rss_mb) parts.push(group.rss_mb < 1000 ? `${Math.round(group.rss_mb)} MB` : `${(group.rss_mb / 1000).toFixed(1)} GB`);
   return parts.join(" · ");
 }
 
@@ -80,7 +80,7 @@ function edgeState(edge, status, rates) {
     const size = memories.reduce((sum, one) => sum + one.size, 0), capacity = memories.reduce((sum, one) => sum + one.capacity, 0);
     const reached = memories.find((one) => one.reached !== null)?.reached;
     const lines = [capacity ? `${short(size)} of ${short(capacity)}` : "batches"];
-    if (memories.length) lines.push(`updates/decision ${reached === undefined ? "–" : short(reached)} of ${short(memories[0].wanted)}`);
+    if (memories.length) lines.push("updates per decision", `${reached === undefined ? "–" : figure(reached)} of ${figure(memories[0].wanted)}`);
     const bound = memories[0]?.max_target_age ?? null;
     if (bound !== null) lines.push(`target age ${Math.max(...memories.map((one) => one.target_age ?? 0))} of ${bound}`);
     return { lines, filled: capacity ? size / capacity : null };
@@ -103,10 +103,11 @@ export function drawGraph(status, groups, rates, open) {
   const dense = columns.filter(Boolean);
   const rows = Math.max(...dense.map((one) => one.length), 1);
   const width = dense.length * WIDTH + (dense.length - 1) * GAP_X + 40;
-  const height = rows * HEIGHT + (rows - 1) * GAP_Y + 96;
+  const hasBack = edges.some((edge) => edge.source !== edge.target && column.get(edge.source) >= column.get(edge.target));
+  const height = TOP + rows * HEIGHT + (rows - 1) * GAP_Y + (hasBack ? 56 : 12);
   const place = new Map();
   dense.forEach((members, c) => members.forEach((group, r) => {
-    const top = 24 + ((rows - members.length) * (HEIGHT + GAP_Y)) / 2;
+    const top = TOP + ((rows - members.length) * (HEIGHT + GAP_Y)) / 2;
     place.set(group.name, { x: 20 + c * (WIDTH + GAP_X), y: top + r * (HEIGHT + GAP_Y) });
   }));
   const prefix = status.state === "running" ? bottleneckPrefix(status.bottleneck) : null;

@@ -68,7 +68,7 @@ function drawTable(place, bar, note, draw) {
     return (x < y ? -1 : x > y ? 1 : a.name.localeCompare(b.name)) * sign;
   });
   const head = h("tr", {}, h("th", {}, h("span.dim", { title: "Select runs to compare" }, "☑")), COLUMNS.map(([id, title, value]) =>
-    h(`th${NUMERIC.has(id) ? ".num" : ""}${["algorithm", "fps", "host", "when"].includes(id) ? ".wide" : ""}`, { "aria-sort": view.sort === id ? (view.descending ? "descending" : "ascending") : null },
+    h(`th${NUMERIC.has(id) ? ".num" : ""}${["environment", "algorithm", "fps", "host", "when"].includes(id) ? ".wide" : ""}`, { "aria-sort": view.sort === id ? (view.descending ? "descending" : "ascending") : null },
       value === null ? title : h("button", { type: "button", onclick: () => { view.descending = view.sort === id && !view.descending; view.sort = id; draw(); } },
         title, view.sort === id ? (view.descending ? " ▾" : " ▴") : ""))));
   const shown = view.all ? rows : rows.slice(0, MAX_ROWS);
@@ -113,7 +113,7 @@ function row(run, draw) {
     h("td", {}, checkbox([run.key], `Select ${run.name}`, draw)),
     h("td", {}, stateBadge(run.state)),
     h("td.name", {}, h("a", { href: `#/run/${encodeURIComponent(run.key)}` }, run.name), run.error ? h("div.dim", {}, run.error) : null),
-    h("td", {}, run.environment), h("td.wide", {}, run.algorithm),
+    h("td.wide", {}, run.environment), h("td.wide", {}, run.algorithm),
     h("td.num", {}, returns(run)), h("td", {}, sparkline(run.curve)),
     h("td.num", { title: run.target_steps ? `${count(run.steps)} of ${count(run.target_steps)}` : count(run.steps) }, short(run.steps)),
     h("td.num.wide", {}, run.fps ? short(run.fps) : "–"), h("td.num", {}, run.seconds_left === null ? "–" : duration(run.seconds_left)),
