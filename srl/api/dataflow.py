@@ -248,8 +248,8 @@ def transformed(function: BatchFunction, batch: ReplayBatch, random: np.random.G
             raise TypeError(f"a transform returned {path} as {array.dtype.name} {array.shape}, expected {expected}")
     if layout:
         raise TypeError(f"a transform returned no {', '.join(layout)}")
-    kept = {"weight": batch.weight, "largest_weight": batch.largest_weight}
-    return replace(found, **kept, num_decisions=batch.num_decisions, new=batch.new)
+    found = replace(found, weight=batch.weight, largest_weight=batch.largest_weight)
+    return replace(found, num_decisions=batch.num_decisions, new=batch.new)
 
 
 def _writeable(array: Array) -> Array:
