@@ -151,6 +151,10 @@ def _of_streams(runs: Sequence[RunStatus]) -> Iterator[Metric]:
     capacity = GaugeMetricFamily("srl_replay_capacity_decisions", "Decisions that fit", labels=labels)
     nbytes = GaugeMetricFamily("srl_replay_capacity_bytes", "Bytes of a full replay memory", labels=labels)
     ratio = GaugeMetricFamily("srl_replay_updates_per_decision", "Gradient steps per decision", labels=labels)
+    text = "Gradient steps per decision, as the options say"
+    wanted = GaugeMetricFamily("srl_replay_wanted_updates_per_decision", text, labels=labels)
+    text = "Mean age of the last batch, in decisions collected since"
+    age = GaugeMetricFamily("srl_replay_age_decisions", text, labels=labels)
     for run in runs:
         for stream in run.streams:
             own = [run.run, stream.name]
@@ -166,6 +170,8 @@ def _of_streams(runs: Sequence[RunStatus]) -> Iterator[Metric]:
             size.add_metric(own, one.size)
             capacity.add_metric(own, one.capacity)
             nbytes.add_metric(own, one.num_bytes)
+            wanted.add_metric(own, one.wanted)
+            age.add_metric(own, one.age)
             if one.reached is not None:
                 ratio.add_metric(own, one.reached)
-    yield from (filled, posted, consumed, dropped, batch, size, capacity, nbytes, ratio)
+    yield from (filled, posted, consumed, dropped, batch, size, capacity, nbytes, ratio, wanted, age)

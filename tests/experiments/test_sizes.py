@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from support import PURSUIT
 
+from srl.api.dataflow import Replay, Sequences
 from srl.api.status import PolicyStatus, RunStatus
 from srl.cli.main import main
 from srl.experiments.graph.preparation import prepare
@@ -84,7 +85,10 @@ def test_sequences_that_hold_many_episodes_are_reported_once() -> None:
         policies = {"policy": PolicyStatus(episodes=episodes, length_mean=length)}
         return short.found(RunStatus("r", "CartPole-v1", "r2d2", "/r", policies=policies))
 
-    rows = prepared.options.algorithm.dataflow().unit.rows
+    flow = prepared.options.algorithm.dataflow()
+    assert isinstance(flow, Replay)
+    assert isinstance(flow.unit, Sequences)
+    rows = flow.unit.rows
     assert found(99, 2.0) == found(100, rows / 9) == ""
     assert f"sequences of {rows} steps hold many episodes, which have 2 steps on average" in found(100, 2.0)
     assert found(100, 2.0) == ""
