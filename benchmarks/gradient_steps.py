@@ -1,6 +1,7 @@
 """Milliseconds of CPU time per gradient step of each off-policy algorithm, with random batches and one torch thread.
 
     .venv/bin/python benchmarks/gradient_steps.py [NAME ...] [--set OPTION=VALUE ...] [--windows 15] [--profile]
+    .venv/bin/python benchmarks/gradient_steps.py [NAME ...] --commits    # of committing and publishing an update
 
 Times are the third best of the windows, because other programs use the machine too; `median` is their median.
 """
@@ -24,8 +25,10 @@ from srl.algorithms.r2d2.config import R2D2Config
 from srl.algorithms.sac.config import SACConfig, TD3Config
 from srl.api.dataflow import ReplayBatch, Sequences, batch_of
 from srl.api.spaces import Box, Dict, Discrete, Space
+from srl.base.snapshot import Snapshot
 from srl.base.tree import Array
 from srl.bench.throughput import NATURE
+from srl.parameters.host import HostParameterStore
 
 VECTOR, IMAGE = Box((17,)), Box((4, 84, 84), "uint8", 0.0, 255.0)
 FORCE = Box((6,), "float32", -1.0, 1.0)
@@ -114,6 +117,32 @@ def measure(name: str, changes: list[str], windows: int, profiled: bool) -> None
         pstats.Stats(profile).sort_stats("tottime").print_stats(25)
 
 
+def measure_commits(name: str, windows: int) -> None:
+    case = CASES[name]
+    trainer = case.config.build_trainer(case.observation, case.action, 0)
+    commits, store = Snapshot.create("commits"), HostParameterStore.create("parameters")
+    state, parameters = trainer.state(), trainer.parameters()
+    size = sum(array.nbytes for array in state.values())
+    version = 0
+
+    def commit() -> None:
+        nonlocal version
+        version += 1
+        commits.write(version, trainer.state(), {})
+
+    def publish() -> None:
+        nonlocal version
+        version += 1
+        store.push(version, parameters)
+
+    figures = [sorted(_timed(call) * 1e3 for _ in range(windows))[2] for call in (commit, publish)]
+    print(
+        f"{name:16} state {size / 1e6:6.1f} MB: commit {figures[0]:6.3f} ms   publish {figures[1]:6.3f} ms", flush=True
+    )
+    commits.memory.close()
+    store.memory.close()
+
+
 def _timed(call: Callable[[], object]) -> float:
     begin, number = time.process_time(), 0
     while time.process_time() - begin < 0.2:
@@ -128,9 +157,13 @@ def main() -> None:
     parser.add_argument("--set", nargs="*", default=[], metavar="OPTION=VALUE", help="other options of the algorithm")
     parser.add_argument("--windows", type=int, default=15)
     parser.add_argument("--profile", action="store_true", help="also print where Python spends its time")
+    parser.add_argument("--commits", action="store_true", help="measure commits and publications instead")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     for name in arguments.names or CASES:
+        if arguments.commits:
+            measure_commits(name, arguments.windows)
+            continue
         measure(name, arguments.set, arguments.windows, arguments.profile)
 
 

@@ -56,6 +56,18 @@ class Sequences:
 
 
 @dataclass(frozen=True)
+class Episodes(Sequences):
+    """Unit of replay: episodes from their first row on, drawn with equal probability whatever their length. `length` is
+    that of the longest one, plus 1 for its last observation: the rest of a longer episode is left out, and after the
+    end of a shorter one the rows of the next one follow, as `first` says. The newest ones may not have ended yet."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.burn_in or self.period != 1:
+            raise ValueError("whole episodes have no burn-in, and start where the environment does: leave out `period`")
+
+
+@dataclass(frozen=True)
 class Priorities:
     """Draws in proportion to priority^alpha (Schaul et al. 2016), corrected by importance weights with the exponent
     `beta`, which grows linearly to `beta_final` over the run. New units get the highest priority so far."""
@@ -140,6 +152,13 @@ class Replay:
     only_recorded: bool = False  # whether the memory must hold recorded data, which no actor adds to
     relabel: HindsightGoals | None = None  # None: goals as they were recorded
     reanalysis: Reanalysis | None = None  # None: targets as they were recorded
+    newest: int | None = None  # draw only from this many of the newest decisions, over all trainers; None: from all
+
+    def __post_init__(self) -> None:
+        if self.newest is not None and self.newest < 1:
+            raise ValueError(f"`newest` must be the number of decisions to draw from, at least 1; found {self.newest}")
+        if self.newest is not None and self.priorities is not None:
+            raise ValueError("draws from the `newest` decisions are uniform; leave out `priorities`")
 
 
 Dataflow: TypeAlias = Union[OnPolicy, Replay]
@@ -248,13 +267,8 @@ def transformed(function: BatchFunction, batch: ReplayBatch, random: np.random.G
             raise TypeError(f"a transform returned {path} as {array.dtype.name} {array.shape}, expected {expected}")
     if layout:
         raise TypeError(f"a transform returned no {', '.join(layout)}")
-    return replace(
-        found,
-        weight=batch.weight,
-        largest_weight=batch.largest_weight,
-        num_decisions=batch.num_decisions,
-        new=batch.new,
-    )
+    found = replace(found, weight=batch.weight, largest_weight=batch.largest_weight)
+    return replace(found, num_decisions=batch.num_decisions, new=batch.new)
 
 
 def _writeable(array: Array) -> Array:

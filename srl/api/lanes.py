@@ -169,6 +169,10 @@ class LanesConfig(ABC):
         """Return the functions of a goal environment, which are pure. Raises ValueError if there are none."""
         raise ValueError(f"{self.environment_name()} does not run as a Gymnasium environment with `compute_reward`")
 
+    def episode_limit(self) -> int | None:
+        """Return the largest number of decisions in an episode. None, the default: it is not known."""
+        return None
+
     def with_mask_key(self, key: str) -> LanesConfig:
         """Return the config with the name `key` for action masks, in observations and infos."""
         return self

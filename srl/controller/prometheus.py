@@ -151,7 +151,12 @@ def _of_streams(runs: Sequence[RunStatus]) -> Iterator[Metric]:
     capacity = GaugeMetricFamily("srl_replay_capacity_decisions", "Decisions that fit", labels=labels)
     nbytes = GaugeMetricFamily("srl_replay_capacity_bytes", "Bytes of a full replay memory", labels=labels)
     ratio = GaugeMetricFamily("srl_replay_updates_per_decision", "Gradient steps per decision", labels=labels)
-    age = GaugeMetricFamily("srl_replay_target_age", "Highest age of reanalyzed targets, in versions", labels=labels)
+    text = "Gradient steps per decision, as the options say"
+    wanted = GaugeMetricFamily("srl_replay_wanted_updates_per_decision", text, labels=labels)
+    text = "Mean age of the last batch, in decisions collected since"
+    age = GaugeMetricFamily("srl_replay_age_decisions", text, labels=labels)
+    text = "Highest age of reanalyzed targets, in versions"
+    target_age = GaugeMetricFamily("srl_replay_target_age", text, labels=labels)
     for run in runs:
         for stream in run.streams:
             own = [run.run, stream.name]
@@ -167,8 +172,10 @@ def _of_streams(runs: Sequence[RunStatus]) -> Iterator[Metric]:
             size.add_metric(own, one.size)
             capacity.add_metric(own, one.capacity)
             nbytes.add_metric(own, one.num_bytes)
+            wanted.add_metric(own, one.wanted)
+            age.add_metric(own, one.age)
             if one.reached is not None:
                 ratio.add_metric(own, one.reached)
             if one.max_target_age is not None:
-                age.add_metric(own, one.target_age)
-    yield from (filled, posted, consumed, dropped, batch, size, capacity, nbytes, ratio, age)
+                target_age.add_metric(own, one.target_age)
+    yield from (filled, posted, consumed, dropped, batch, size, capacity, nbytes, ratio, wanted, age, target_age)

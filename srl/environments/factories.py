@@ -35,6 +35,11 @@ class NamedConfig(LanesConfig):
     def named_code(self) -> tuple[str, ...]:
         return (self.environment_name(), *named_texts(self.kwargs))
 
+    def episode_limit(self) -> int | None:
+        registered = gymnasium.registry.get(self.name.rpartition(":")[2])
+        limit = self.kwargs.get("max_episode_steps", registered and registered.max_episode_steps)
+        return limit if isinstance(limit, int) else None
+
 
 def locate(name: str) -> Factory:
     """Return the function or class called `name`. Raise ValueError if there is none."""

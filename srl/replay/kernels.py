@@ -41,31 +41,56 @@ def fill_uniform(state: Array, values: Array) -> None:
 
 
 @compiled
-def draw_uniform(state: Array, flags: Array, num_strips: int, units: Array) -> None:
-    """Draw acting rows of the first strips with equal probability, by rejection. At least one row must be acting."""
+def draw_uniform(state: Array, flags: Array, first: int, num_strips: int, filled: int, units: Array) -> None:
+    """Draw acting rows of `num_strips` strips from `first` on with equal probability, by rejection. After the last of
+    the `filled` strips comes strip 0. At least one row must be acting."""
     num_rows = flags.shape[1] - 1
     total = np.float64(num_strips * num_rows) * 2.0**-53
     for i in range(len(units)):
         while True:
             unit = np.int64(np.float64(next_random(state) >> np.uint64(11)) * total)
             strip = unit // num_rows
-            if flags[strip, unit - strip * num_rows] & ACTING:
+            row = unit - strip * num_rows
+            strip = (first + strip) % filled
+            if flags[strip, row] & ACTING:
+                break
+        units[i] = strip * num_rows + row
+
+
+@compiled
+def draw_starts(
+    state: Array, first: int, num_units: int, filled: int, copies: int, starts: int, counts: Array, units: Array
+) -> None:
+    """Draw sequences of `num_units` units from `first` on with equal probability, by rejection. After the last of the
+    `filled` units comes unit 0. `counts` [slots] says how many of the starts of a slot can be drawn; at least one must
+    not be 0."""
+    total = np.float64(num_units) * 2.0**-53
+    for i in range(len(units)):
+        while True:
+            unit = (first + np.int64(np.float64(next_random(state) >> np.uint64(11)) * total)) % filled
+            group = unit // starts
+            if unit - group * starts < counts[group // copies]:
                 break
         units[i] = unit
 
 
 @compiled
-def draw_starts(state: Array, num_units: int, copies: int, starts: int, counts: Array, units: Array) -> None:
-    """Draw sequences with equal probability, by rejection. `counts` [slots] says how many of the starts of a slot can
-    be drawn; at least one must not be 0."""
-    total = np.float64(num_units) * 2.0**-53
+def draw_episodes(
+    state: Array, slots: Array, ends: Array, copies: int, lanes: int, horizon: int, flags: Array, units: Array
+) -> None:
+    """Draw first rows of episodes with equal probability. `ends` [N] are cumulative numbers of those in `slots` [N]."""
+    total = np.float64(ends[-1]) * 2.0**-53
     for i in range(len(units)):
-        while True:
-            unit = np.int64(np.float64(next_random(state) >> np.uint64(11)) * total)
-            group = unit // starts
-            if unit - group * starts < counts[group // copies]:
-                break
-        units[i] = unit
+        number = np.int64(np.float64(next_random(state) >> np.uint64(11)) * total)
+        at = np.searchsorted(ends, number, side="right")
+        rest = number - (ends[at - 1] if at > 0 else 0)
+        for copy in range(copies):
+            for row in range(horizon):
+                if rest < 0:
+                    break
+                if flags[slots[at] * lanes + copy, row] & (ACTING | FIRST) == ACTING | FIRST:
+                    units[i] = (slots[at] * copies + copy) * horizon + row
+                    rest -= 1
 
 
 @compiled

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from srl.api.block import BlockSpec
-from srl.api.dataflow import WHOLE_EPISODE, Replay, SequenceBatch, Sequences, TransitionBatch, Transitions
+from srl.api.dataflow import WHOLE_EPISODE, Episodes, Replay, SequenceBatch, Sequences, TransitionBatch, Transitions
 from srl.base.seeding import derive
 from srl.base.state import NotResumable, State, pack, part, under, unpack
 from srl.base.tree import Array, from_leaves
@@ -19,7 +19,7 @@ from srl.replay.hindsight import Hindsight
 from srl.replay.kernels import generations_of
 from srl.replay.priorities import PrioritizedUnits
 from srl.replay.ring import BlockRing
-from srl.replay.sequences import SequenceUnits
+from srl.replay.sequences import EpisodeUnits, SequenceUnits
 from srl.replay.storage import Arena
 from srl.replay.targets import Searched, Targets
 from srl.replay.transitions import TransitionUnits
@@ -137,7 +137,9 @@ class ReplayMemory:
         stores = {path: build_store(path, kinds[path], slots, rows, spec.lanes, arena) for path, rows in kept.items()}
         self._ring = ring = BlockRing(spec, slots, stores, arena)
         unit = dataflow.unit
-        self._units: Units = SequenceUnits(unit, ring) if isinstance(unit, Sequences) else TransitionUnits(unit, ring)
+        self._units: Units = _units_of(unit, ring)
+        if dataflow.newest is not None:
+            self._units.newest = num_slots(replace(dataflow, capacity=dataflow.newest), spec, num_shards)
         self._hindsight: Hindsight | None = None
         if dataflow.relabel is not None:
             assert isinstance(unit, Transitions), "checked by `check_units`"
@@ -345,6 +347,12 @@ class ReplayMemory:
             if not part(state, "targets"):
                 raise NotResumable("the saved memory has no versions of targets; resume without reanalysis")
             self.targets.restore(part(state, "targets"))
+
+
+def _units_of(unit: Transitions | Sequences, ring: BlockRing) -> Units:
+    if isinstance(unit, Episodes):
+        return EpisodeUnits(unit, ring)
+    return SequenceUnits(unit, ring) if isinstance(unit, Sequences) else TransitionUnits(unit, ring)
 
 
 class _Buffers:

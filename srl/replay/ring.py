@@ -58,6 +58,13 @@ class BlockRing:
     def nbytes(self) -> int:
         return self.flags.nbytes + self.rewards.nbytes + sum(store.nbytes for store in self.stores.values())
 
+    def newest(self, num_slots: int | None) -> tuple[int, int]:
+        """Return the first one and the number of the newest slots with data, `num_slots` at most; None: all of them.
+        After the last slot with data comes slot 0."""
+        if num_slots is None or num_slots >= self.num_filled:
+            return 0, self.num_filled
+        return (self.next_slot - num_slots) % self.num_filled, num_slots
+
     def strips(self, slot: int) -> tuple[Array, Array]:
         """Return flags and rewards [L, T+1] of a slot."""
         own = slice(slot * self.spec.lanes, (slot + 1) * self.spec.lanes)

@@ -7,9 +7,9 @@ import numpy as np
 from srl.api.block import STATE
 from srl.api.dataflow import SequenceBatch, Sequences
 from srl.base.tree import Array
-from srl.replay.kernels import draw_starts, follow_sequences
+from srl.replay.kernels import ACTING, FIRST, draw_episodes, draw_starts, follow_sequences
 from srl.replay.ring import NONE, BlockRing
-from srl.replay.units import DECISION, OBSERVATION, Changed, Rows, Units, shaped, starts_per_block
+from srl.replay.units import DECISION, OBSERVATION, Changed, Rows, Units, shaped, slots_of, starts_per_block
 
 
 class SequenceBuffers:
@@ -63,7 +63,9 @@ class SequenceUnits(Units):
         self._counts[slot] = count
 
     def draw(self, random: Array, units: Array) -> None:
-        draw_starts(random, self.ring.num_filled * self.per_slot, self._copies, self._starts, self._counts, units)
+        filled, (first, number) = self.ring.num_filled, self.window(self._counts)
+        window = first * self.per_slot, number * self.per_slot, filled * self.per_slot
+        draw_starts(random, *window, self._copies, self._starts, self._counts, units)
 
     def new_buffers(self, num_units: int) -> SequenceBuffers:
         return SequenceBuffers(self.ring, self._unit, num_units)
@@ -126,3 +128,38 @@ class SequenceUnits(Units):
             while after != NONE and length * ring.spec.horizon < unit.burn_in:
                 after, length = ring.following[after], length + 1
             self._set(slot, self._count(slot, length))
+
+
+class EpisodeUnits(SequenceUnits):
+    """Sequences that start with the first row of an episode. One can be drawn as soon as its first reward is known."""
+
+    def insert(self, slot: int) -> Changed:
+        starts = self._first_rows(self.ring.strips(slot)[0][None])[0]
+        self._set(slot, int(starts.sum()))
+        return Changed(starts.ravel(), np.zeros(0, np.int64))
+
+    def _first_rows(self, flags: Array) -> Array:
+        """Return which rows [slots, copies, T] begin an episode, given the flags [slots, L, T+1] of their lanes."""
+        begins: Array = flags[:, : self._copies, :-1] & (ACTING | FIRST) == ACTING | FIRST
+        return begins
+
+    def _set(self, slot: int, count: int) -> None:
+        self.num_drawable += count - int(self._counts[slot])
+        self._counts[slot] = count
+
+    def draw(self, random: Array, units: Array) -> None:
+        ring = self.ring
+        slots = slots_of(*self.window(self._counts), ring.num_filled)
+        ends = np.cumsum(self._counts[slots])
+        draw_episodes(random, slots, ends, self._copies, ring.spec.lanes, ring.spec.horizon, ring.flags, units)
+
+    def drawable(self) -> Array:
+        ring = self.ring
+        flags = ring.flags[: ring.num_strips].reshape(ring.num_filled, ring.spec.lanes, -1)
+        return self._first_rows(flags).ravel()
+
+    def restored(self) -> None:
+        starts = self.drawable().reshape(self.ring.num_filled, -1).sum(axis=1)
+        self._counts[:] = 0
+        self._counts[: len(starts)] = starts
+        self.num_drawable = int(starts.sum())

@@ -36,7 +36,9 @@ class TransitionUnits(Units):
         return Changed((ring.strips(slot)[0][:, :-1] & ACTING != 0).ravel(), NO_UNITS)
 
     def draw(self, random: Array, units: Array) -> None:
-        draw_uniform(random, self.ring.flags, self.ring.num_strips, units)
+        lanes = self.ring.spec.lanes
+        first, number = self.window(self._counts)
+        draw_uniform(random, self.ring.flags, first * lanes, number * lanes, self.ring.num_strips, units)
 
     def new_buffers(self, num_units: int) -> TransitionBuffers:
         return TransitionBuffers(self.ring, num_units)

@@ -30,6 +30,15 @@ class Units(ABC):
     ring: BlockRing
     per_slot: int
     num_drawable: int
+    newest: int | None = None
+    """Number of the newest slots from which uniform draws are made; None: all."""
+
+    def window(self, counts: Array) -> tuple[int, int]:
+        """Return the first one and the number of the slots from which to draw: all of them, if the newest ones have no
+        units. `counts` [slots] are numbers of units that can be drawn."""
+        first, number = self.ring.newest(self.newest)
+        has_units = self.newest is None or counts[slots_of(first, number, self.ring.num_filled)].any()
+        return (first, number) if has_units else self.ring.newest(None)
 
     @abstractmethod
     def insert(self, slot: int) -> Changed:
@@ -91,6 +100,12 @@ class Rows:
     def tree(self, *shape: int) -> Any:
         """Return the first rows, with the axes `shape` instead of one axis, as a tree."""
         return from_leaves({path: shaped(array, *shape) for path, array in self.arrays.items()})
+
+
+def slots_of(first: int, number: int, num_filled: int) -> Array:
+    """Return slots from `first` on, in their order; after the last one with data comes slot 0."""
+    slots: Array = (first + np.arange(number)) % num_filled
+    return slots
 
 
 def shaped(array: Array, *shape: int) -> Array:

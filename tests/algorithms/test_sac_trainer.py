@@ -235,6 +235,14 @@ def test_the_target_of_redq_uses_random_critics() -> None:
     assert drawn == {(a, b) for a in range(4) for b in range(a + 1, 4)}
 
 
+@pytest.mark.parametrize(("name", "is_mean"), [("sac", False), ("redq", True), ("droq", True), ("sac discrete", False)])
+def test_the_actor_maximizes_the_lowest_value_or_the_mean_of_all_critics(name: str, is_mean: bool) -> None:
+    """Haarnoja et al. 2018, eq. 7; Chen et al. 2021, algorithm 1; Hiraoka et al. 2022, algorithm 2, line 10."""
+    trainer, _, _ = build(name)
+    values = torch.tensor([[1.0, 2.0], [3.0, -4.0]])
+    assert trainer.for_actor(values).tolist() == ([2.0, -1.0] if is_mean else [1.0, -4.0])
+
+
 def test_importance_weights_scale_the_critics_loss() -> None:
     trainer, observation, action = build("sac", policy_delay=2)
     batch = transitions(observation, action, num_steps=1)

@@ -25,7 +25,8 @@ def samples(*statuses: object) -> dict[tuple[str, tuple[tuple[str, str], ...]], 
 
 
 def test_runs_workers_and_streams_have_samples(tmp_path: Path) -> None:
-    found = samples(status_of(tmp_path / "one"), status_of(tmp_path / "two", steps=7))
+    replay = [ReplayStatus("replay/0", 50, 100, 1000, 1.0, 0.9, age=40)]
+    found = samples(status_of(tmp_path / "one", replay=replay), status_of(tmp_path / "two", steps=7))
     assert found["srl_steps_total", (("run", "one"),)] == 1000
     assert found["srl_steps_total", (("run", "two"),)] == 7
     worker = (("group", "actors"), ("host", ""), ("run", "one"), ("worker", "actors/0"))
@@ -36,6 +37,8 @@ def test_runs_workers_and_streams_have_samples(tmp_path: Path) -> None:
     assert found["srl_stream_consumed_total", (("run", "one"), ("stream", "samples/0"))] == 9
     assert found["srl_replay_updates_per_decision", (("run", "one"), ("stream", "replay/0"))] == 0.9
     assert ("srl_replay_target_age", (("run", "one"), ("stream", "replay/0"))) not in found
+    assert found["srl_replay_wanted_updates_per_decision", (("run", "one"), ("stream", "replay/0"))] == 1.0
+    assert found["srl_replay_age_decisions", (("run", "one"), ("stream", "replay/0"))] == 40
     assert found["srl_episode_return", (("policy", "policy"), ("run", "one"))] == 10
     assert found["srl_metric", (("name", "policy_loss"), ("run", "one"))] == 0.1
     assert found["srl_refused_connections_total", (("reason", "silent"), ("run", "one"))] == 2

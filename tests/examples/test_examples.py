@@ -93,7 +93,7 @@ OWN_ALGORITHMS = """
 from dataclasses import dataclass
 from srl import PPOConfig as Config
 
-MyConfig = Config
+MyConfig = ExpertWorkerConfig = Config
 
 @dataclass(frozen=True)
 class HuberPPO(Config):

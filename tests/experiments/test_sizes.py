@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 from support import PURSUIT
 
+from srl.api.dataflow import Replay, Sequences
+from srl.api.status import PolicyStatus, RunStatus
 from srl.cli.main import main
 from srl.experiments.graph.preparation import prepare
-from srl.experiments.graph.sizes import describe_slow_steps, with_sizes
+from srl.experiments.graph.sizes import ShortEpisodes, describe_slow_steps, with_sizes
 from srl.experiments.options.keywords import make_options, merged
 from srl.experiments.options.train_options import TrainOptions
 
@@ -60,6 +63,35 @@ def test_more_minibatches_than_decisions_are_refused(words: str, text: str, caps
 
 def summary(env: str, **keywords: Any) -> str:
     return prepare(env, *merged(TrainOptions(), {"scheduler": "inline", **keywords})).summary
+
+
+def test_sequences_longer_than_episodes_get_a_hint() -> None:
+    wanted = "hint: sequences of 5,040 steps are longer than episodes, which have at most 500: .*--algo.chunk 460 fits"
+    assert re.search(wanted, summary("CartPole-v1", algo="r2d2", recipe="none", r2d2={"chunk": 5000}))
+    assert "hint" not in summary("CartPole-v1", algo="r2d2", recipe="none", r2d2={"chunk": 460})
+    limited = {"env_args": {"max_episode_steps": 60}, "algo": "r2d2", "recipe": "none"}
+    assert "at most 60: " in summary("CartPole-v1", **limited)
+    assert "at most 60: " in summary("CartPole-v1", **limited, previous_step=True)
+    repeated = {**limited, "env_args": {"max_episode_steps": 200}, "action_repeat": 2}
+    assert "at most 100: " in summary("MountainCar-v0", **repeated)
+    assert "hint" not in summary("CartPole-v1", algo="dqn"), "transitions are no sequences"
+
+
+def test_sequences_that_hold_many_episodes_are_reported_once() -> None:
+    prepared = prepare("CartPole-v1", *merged(TrainOptions(), {"algo": "r2d2", "scheduler": "inline"}))
+    short = ShortEpisodes(prepared.experiment)
+
+    def found(episodes: int, length: float) -> str:
+        policies = {"policy": PolicyStatus(episodes=episodes, length_mean=length)}
+        return short.found(RunStatus("r", "CartPole-v1", "r2d2", "/r", policies=policies))
+
+    flow = prepared.options.algorithm.dataflow()
+    assert isinstance(flow, Replay)
+    assert isinstance(flow.unit, Sequences)
+    rows = flow.unit.rows
+    assert found(99, 2.0) == found(100, rows / 9) == ""
+    assert f"sequences of {rows} steps hold many episodes, which have 2 steps on average" in found(100, 2.0)
+    assert found(100, 2.0) == ""
 
 
 def test_a_run_that_is_shorter_than_one_update_gets_a_hint() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,9 @@ import numpy as np
 import pytest
 
 import srl
+from srl.algorithms.offline.config import BCConfig
+from srl.api.dataflow import BatchFunction, BatchTransform, Replay, TransitionBatch
+from srl.api.spaces import Space
 from srl.cli.main import main
 from srl.datasets.reader import Dataset, locate
 from srl.experiments.session.run import Run
@@ -131,6 +135,32 @@ def test_dagger_learns_from_an_expert(places: Path, expert: str) -> None:
     config = json.loads((run.path / "config.json").read_text())
     saved = config["options"]["fields"]["algorithm"]["fields"]["expert"]
     assert saved == name if expert == "function" else Path(saved).is_dir()
+
+
+@dataclass(frozen=True)
+class Answers(BatchTransform):
+    """Replaces actions by those of an expert."""
+
+    def build(self, observation: Space, action: Space) -> BatchFunction:
+        def answer(batch: TransitionBatch, random: np.random.Generator) -> TransitionBatch:
+            batch.decision["action"][...] = batch.observation @ np.array([0.1, 0.5, 1.0, 1.0]) > 0.0
+            return batch
+
+        return answer
+
+
+@dataclass(frozen=True)
+class AnsweredConfig(BCConfig):
+    normalize_observation: bool = False
+    learning_starts: int = 200
+
+    def dataflow(self) -> Replay:
+        return replace(super().dataflow(), only_recorded=False, transform=Answers())
+
+
+def test_an_expert_can_answer_what_is_drawn_from_the_replay(tmp_path: Path) -> None:
+    run = srl.train("CartPole-v1", algo=AnsweredConfig(**SMALL), steps=800, root=tmp_path, **PLAIN)
+    assert run.status.metrics["agreement"] > 0.8, "its own actions would agree half of the time"
 
 
 def test_an_expert_of_another_environment_is_refused(places: Path) -> None:

@@ -42,7 +42,8 @@ class ReplayActorCriticConfig(OffPolicyConfig):
     """Number of critics, drawn at random at each step, whose lowest value is the target; the actor then maximizes the
     mean of all critics (REDQ, Chen et al. 2021). None: all critics, and the actor maximizes their lowest value."""
     critic_dropout: float = 0.0
-    """Probability to drop a hidden unit of a critic (DroQ, Hiraoka et al. 2022)."""
+    """Probability to drop a hidden unit of a critic; SAC's actor then maximizes the mean of all critics (DroQ, Hiraoka
+    et al. 2022, algorithm 2)."""
     critic_layer_norm: bool = False
     """Normalize the hidden layers of the critics (Ba et al. 2016), for many updates per decision."""
     policy_delay: int = 1
@@ -100,7 +101,8 @@ class ReplayActorCriticConfig(OffPolicyConfig):
 class SACConfig(ReplayActorCriticConfig):
     """Soft actor-critic with automatic temperature (Haarnoja et al. 2018, arXiv 1812.05905), and its form for Discrete
     actions (Christodoulou 2019). With `num_critics` 10, `target_critics` 2 and `updates_per_decision` 20 it is REDQ;
-    with `critic_dropout` 0.01, `critic_layer_norm` and `updates_per_decision` 20 it is DroQ."""
+    with `critic_dropout` 0.01, `critic_layer_norm` and `updates_per_decision` 20 it is DroQ. In both papers the actor
+    learns once per decision: `policy_delay` 20."""
 
     initial_temperature: float = 1.0
     """Weight of the entropy in the objective at the start of the run."""

@@ -169,7 +169,9 @@ class ReplayActorCriticTrainer(TransitionTrainer):
 
     def for_actor(self, values: Tensor) -> Tensor:
         """Reduce values [E, ...] to what the actor maximizes."""
-        return values.amin(0) if self.config.target_critics is None else values.mean(0)
+        config = self.config
+        is_lowest = config.target_critics is None and not config.critic_dropout  # not REDQ, nor DroQ
+        return values.amin(0) if is_lowest else values.mean(0)
 
     def actor_step(self, batch: Minibatch, learning_rate: float) -> dict[str, Tensor]:
         learned = [parameter for parameter in self.critics.parameters() if parameter.requires_grad]

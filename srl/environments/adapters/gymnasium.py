@@ -72,6 +72,10 @@ class GymnasiumConfig(MaskableConfig):
             return (*minigrid.named_code(options.pop("id", "")), *named_texts(options))
         return super().named_code()
 
+    def episode_limit(self) -> int | None:
+        limit = self.max_episode_steps or super().episode_limit()  # in environment steps
+        return limit and -(-limit // self.action_repeat)
+
     def can_repeat_actions(self) -> bool:
         return True
 
@@ -88,9 +92,7 @@ class GymnasiumConfig(MaskableConfig):
         if self.located and (game := self._multi_agent()) is not None:
             game = game.with_images(self.image_size, self.grayscale)
             return game.with_action_repeat(self.action_repeat).build(num_copies)
-        return GymnasiumLanes(
-            self.name, self.make, num_copies, self._limit, self.info_mask, self.mask_key, self.log_info
-        )
+        return self._lanes(self.make, num_copies)
 
     def _multi_agent(self) -> LanesConfig | None:
         """Call the function; if it returns a PettingZoo environment, return the config for it, otherwise None."""
@@ -112,11 +114,9 @@ class GymnasiumConfig(MaskableConfig):
         """Make one copy that renders frames."""
         rendered = replace(self, kwargs={**self.kwargs, "render_mode": "rgb_array"})
         try:
-            return GymnasiumLanes(self.name, rendered.make, 1, self._limit, self.info_mask, self.mask_key)
+            return self._lanes(rendered.make, 1)
         except EnvironmentBroken as error:
-            raise ValueError(
-                f"environment {self.name} cannot be recorded with render_mode='rgb_array': {error}"
-            ) from error
+            raise ValueError(f"{self.name} cannot be recorded with render_mode='rgb_array': {error}") from error
 
     def goal_functions(self) -> GoalFunctions:
         return goal_functions(self.name, self.make)
@@ -131,9 +131,9 @@ class GymnasiumConfig(MaskableConfig):
         limit = self.max_episode_steps  # counts environment steps, not actions
         return RepeatAction(environment if limit is None else TimeLimit(environment, limit), self.action_repeat)
 
-    @property
-    def _limit(self) -> int | None:
-        return self.max_episode_steps if self.action_repeat == 1 else None
+    def _lanes(self, make: Callable[[], Any], num_copies: int) -> GymnasiumLanes:
+        limit = self.max_episode_steps if self.action_repeat == 1 else None
+        return GymnasiumLanes(self.name, make, num_copies, limit, self.info_mask, self.mask_key, self.log_info)
 
     def _make(self) -> Any:
         if not self.located:

@@ -35,6 +35,9 @@ class PreviousStepConfig(LanesConfig):
     def named_code(self) -> tuple[str, ...]:
         return ()
 
+    def episode_limit(self) -> int | None:
+        return self.inner.episode_limit()
+
     def goal_functions(self) -> GoalFunctions:
         return self.inner.goal_functions()
 

@@ -25,6 +25,9 @@ class TeamRewardConfig(LanesConfig):
     def named_code(self) -> tuple[str, ...]:
         return ()
 
+    def episode_limit(self) -> int | None:
+        return self.inner.episode_limit()
+
     def build(self, num_copies: int) -> TeamRewardLanes:
         return TeamRewardLanes(self.inner.build(num_copies), self.groups)
 

@@ -52,6 +52,9 @@ class MujocoConfig(NamedConfig):
             raise ValueError(f"no MuJoCo task {self.name!r}{nearest(self.name, TASKS)}")
         return named_texts(self.kwargs)
 
+    def episode_limit(self) -> int | None:
+        return self.max_episode_steps
+
     def build(self, num_copies: int) -> MujocoLanes:
         task: Task = TASKS[self.name](**self.kwargs)
         return MujocoLanes(self.name, task, self.max_episode_steps, num_copies)

@@ -16,7 +16,13 @@ from srl.experiments.graph.environment_probe import EnvironmentProfile, probe
 from srl.experiments.graph.hindsight import hindsight_hint
 from srl.experiments.graph.recorded_data import with_data
 from srl.experiments.graph.replay import check_learning_starts
-from srl.experiments.graph.sizes import check_minibatches, describe_long_updates, describe_sizes, describe_slow_steps
+from srl.experiments.graph.sizes import (
+    check_minibatches,
+    describe_long_sequences,
+    describe_long_updates,
+    describe_sizes,
+    describe_slow_steps,
+)
 from srl.experiments.graph.standard import standard_experiment
 from srl.experiments.options.algorithms import with_absolute_paths
 from srl.experiments.options.roles import role_patterns, with_checkpoints, with_expert_path
@@ -45,10 +51,12 @@ class PreparedRun:
     @property
     def summary(self) -> str:
         """Lines to print when the run starts: the recipe, the sizes, and hints about updates that are longer than the
-        run, slow steps, large images, hindsight, and code that only this process has."""
+        run, slow steps, large images, hindsight, sequences that are longer than episodes, and code that only this
+        process has."""
         hint = describe_long_updates(self.experiment) + describe_slow_steps(self.experiment, self.profile.step_us)
         hint += _image_hint(self.profile.spec, self.environment)
         hint += hindsight_hint(self.experiment) + _private_hint([to_data(self.environment), to_data(self.options)])
+        hint += describe_long_sequences(self.experiment, self.environment.episode_limit())
         return f"{self.recipe}\n{describe_sizes(self.experiment)}{hint}".lstrip()
 
 

@@ -7,9 +7,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from srl.api.dataflow import Replay
+from srl.api.dataflow import Replay, Sequences
 from srl.api.experiment import Experiment
 from srl.api.lanes import LanesConfig
+from srl.api.status import EPISODE_WINDOW, RunStatus
 from srl.base.config import to_data
 from srl.experiments.graph.environment_probe import EnvironmentProfile
 from srl.experiments.options.train_options import SECTION_OF, TrainOptions
@@ -26,6 +27,8 @@ BLOCK_OPTIONS = {"lanes", "ring", "horizon", "trainers", "replay", "replay_worke
 """Options that change the size of blocks. If one changes, a resumed run chooses the batch again."""
 ACTORS = "actors"
 MINIBATCHES = "algo.num_minibatches"
+MANY_EPISODES = 10
+"""Episodes of average length in one sequence from which on there is a message."""
 CHOSEN = ("actors", "lanes", "ring", "horizon", "batch")
 """Options that a run chooses if they are None."""
 
@@ -119,6 +122,50 @@ def describe_slow_steps(experiment: Experiment, step_us: float) -> str:
         f"\nhint: a step of the environment takes about {seconds:.2g} s, so a batch of {sizes['batch']:,} decisions "
         f"takes about {minutes:,.0f} min; with smaller --lanes or --horizon, updates begin sooner"
     )
+
+
+def describe_long_sequences(experiment: Experiment, limit: int | None) -> str:
+    """Return a line about policies that learn from sequences of more steps than an episode can have, which is `limit`;
+    empty if there are none."""
+    for trainer in _trainers(experiment):
+        rows, burn_in = _sequence_of(trainer)
+        if limit is not None and rows > limit:
+            chunk = max(1, limit - burn_in)
+            fits = f"--algo.chunk {chunk} fits" if hasattr(trainer.algorithm, "chunk") else "use shorter ones"
+            return (
+                f"\nhint: sequences of {rows:,} steps are longer than episodes, which have at most {limit:,}: each "
+                f"sequence holds several, and updates take longer without learning from a longer past; {fits}"
+            )
+    return ""
+
+
+class ShortEpisodes:
+    """Finds sequences that are much longer than episodes, where no limit says so at the start."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        self._rows = {trainer.policy: rows for trainer in _trainers(experiment) if (rows := _sequence_of(trainer)[0])}
+
+    def found(self, status: RunStatus) -> str:
+        """Return a message about a policy with such sequences, once; empty if there is none."""
+        for name, rows in self._rows.items():
+            policy = status.policies.get(name)
+            if policy is None or policy.episodes < EPISODE_WINDOW or policy.length_mean is None:
+                continue
+            if rows >= MANY_EPISODES * policy.length_mean:
+                del self._rows[name]
+                return (
+                    f"sequences of {rows:,} steps hold many episodes, which have {policy.length_mean:,.0f} steps on "
+                    "average; shorter ones (--algo.chunk) make updates cheaper, unless episodes become longer"
+                )
+        return ""
+
+
+def _sequence_of(trainer: TrainerWorkerConfig) -> tuple[int, int]:
+    """Return the length of the sequences that a trainer learns from, and of their burn-in; zeros if there are none."""
+    flow = trainer.algorithm.dataflow()
+    if not isinstance(flow, Replay) or not isinstance(flow.unit, Sequences):
+        return 0, 0
+    return flow.unit.rows, flow.unit.burn_in
 
 
 def check_minibatches(experiment: Experiment, given: Collection[str]) -> None:

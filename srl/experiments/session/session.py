@@ -26,7 +26,7 @@ from srl.controller.control_socket import remote_listener
 from srl.controller.controller import Controller, Report
 from srl.controller.metrics import episode_records
 from srl.controller.takeover import ControllerState
-from srl.experiments.graph.sizes import sizes_of
+from srl.experiments.graph.sizes import ShortEpisodes, sizes_of
 from srl.experiments.options.train_options import TrainOptions
 from srl.experiments.session.best_checkpoint import BestCheckpoint
 from srl.experiments.session.callback_runner import CallbackRunner, LiveRun, load_callback
@@ -160,6 +160,7 @@ class Session:
             sizes = sizes_of(experiment)
             copies = math.prod(sizes.get(name, math.inf) for name in ("actors", "lanes", "ring"))
             self._endless = ENDLESS_STEPS * copies
+            self._short_episodes = ShortEpisodes(experiment)
             if takeover is not None:
                 self._controller.records.last = self._record.last_updates(None)
             self._unstarted = undo.pop_all()
@@ -295,6 +296,8 @@ class Session:
         if status.episodes == 0 and status.decisions - status.first_steps > self._endless:
             self._endless = math.inf
             self._notify(ENDLESS)
+        if text := self._short_episodes.found(status):
+            self._notify(text)
         self._on_status(status)
 
     def _record_events(self) -> None:
