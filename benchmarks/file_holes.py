@@ -8,6 +8,7 @@ from typing import Any
 
 from srl.base import config
 from srl.environments import factories
+from srl.environments.games.openspiel import OpenSpielConfig
 from srl.experiments.options import config_file, sections
 
 
@@ -66,6 +67,7 @@ def holes(fuzzer: Any) -> tuple[Hole, ...]:
         Hole("the title of a run to name any environment", fuzzer, "check_named_environment", _nothing),
         Hole("environments of unknown packages", factories, "is_known", lambda _: lambda name: True),
         Hole("callbacks that are checked by another parser", sections, "_is_plain", _first_part),
+        Hole("parameters of games to name files", OpenSpielConfig, "named_code", lambda _: lambda self: ()),
         Hole("escapes in the settings of roles", sections, "parse_pairs", _without_escapes),
         Hole(
             "further options behind a blank in options of Slurm",

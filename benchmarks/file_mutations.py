@@ -44,6 +44,7 @@ PIECES = {
         *((',network="FILE\\u003amake"', ',algo="ppo\\u002cnetwork=\\u0022FILE\\\\u003amake\\u0022"') * 4),
     ),
     "environment": (
+        *("game:", "openspiel:", "efg_game", "connect-four", "classic.tictactoe_v3", "breakthrough", "filename"),
         *("CartPole-v1", "CartPole", "Ant-v5", "pettingzoo:", "envpool:", "ale_py:", "hide-and-seek/quadrant"),
         *("minigrid", "classic.chess_v6", "xml_file", "model_path", "base_path", "GymV26Environment-v0"),
     ),
@@ -102,6 +103,16 @@ class Mutator:
         count = self.random.choice((1, 1, 2, 3, 5))
         pools = (PIECES[kind], NAMED, SIGNS)
         return "".join(self.random.choice(self.random.choice(pools)) for _ in range(count)).replace("FILE", str(file))
+
+    def setting(self, file: Path) -> str:
+        """Return a setting of a role whose value is quoted and escaped, once or twice, as JSON may be."""
+        name = self.random.choice(("network", "algo", "frozen", "device", "gamma"))
+        value = self.random.choice(NAMED[:3]).replace("FILE", str(file))
+        for _ in range(self.random.choice((1, 1, 2))):
+            share = self.random.choice((0.1, 0.5, 1.0))
+            signs = (f"\\u{ord(s):04x}" if not s.isalnum() and self.random.random() < share else s for s in value)
+            value = '"' + "".join(signs) + '"'
+        return f"{name}={value}"
 
     def bytes(self, content: bytes) -> bytes:
         """Return bytes with flipped bits, other lengths, spliced parts or lies about the length of a header."""

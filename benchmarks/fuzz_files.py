@@ -27,6 +27,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+import file_corpus
 import numpy as np
 from file_holes import holes
 from file_mutations import HOSTILE, Mutator
@@ -35,8 +36,10 @@ from safetensors.numpy import save
 import srl
 from srl.api.algorithm import AlgorithmConfig
 from srl.api.lanes import LanesConfig
+from srl.base.config import texts_in, to_data
 from srl.environments import registry
 from srl.environments.adapters.gymnasium import GymnasiumConfig
+from srl.environments.games.config import GameConfig
 from srl.environments.registry import lanes_config
 from srl.experiments.graph.preparation import environment_for
 from srl.experiments.options.config_file import check_named_environment, gather, read_config
@@ -79,6 +82,10 @@ def _is_surprising(event: str, arguments: tuple[Any, ...]) -> bool:
     if event == "exec":  # `importlib.import_module` causes no event "import"
         path = Path(getattr(arguments[0], "co_filename", ""))
         return path.stem in SURPRISING or not SURPRISING.isdisjoint(path.parts)
+    if event == "pickle.find_class":
+        return not _is_in_numba()
+    if event == "openspiel.load_game":
+        return any(texts_in(arguments[1]))
     if event == "ctypes.dlopen":  # importing MuJoCo loads its library
         return str(arguments[0]).startswith(inside)
     if event == "open":
@@ -87,6 +94,14 @@ def _is_surprising(event: str, arguments: tuple[Any, ...]) -> bool:
     if event.startswith(("os.", "shutil.")) and arguments and isinstance(arguments[0], (str, os.PathLike)):
         return event in FORBIDDEN and not _is_inside(os.fspath(arguments[0]))
     return event in FORBIDDEN
+
+
+def _is_in_numba() -> bool:
+    """Return whether Numba reads its cache of compiled functions now."""
+    frame: Any = sys._getframe()
+    while frame is not None and "numba/core" not in frame.f_code.co_filename:
+        frame = frame.f_back
+    return frame is not None
 
 
 def _is_inside(path: str) -> bool:
@@ -105,6 +120,7 @@ class Files:
         self.copy = self.run.checkpoints / "0009-step-64"
         self.written: dict[str, bytes] = {}
         self.config = json.loads(self.run.config.read_bytes())
+        self.configs = file_corpus.configs(self.config)
         self.contents = {file.name: file.read_bytes() for file in self.source.iterdir()}
         self.facts = json.loads(self.contents["facts.json"])
         self.arrays, _ = checkpoints.read(self.source)
@@ -118,6 +134,7 @@ class Files:
         self.kinds: list[Callable[[], None]] = [
             self.config_file,
             *(self.texts_of_config, self.texts_of_config, self.texts_of_options, self.texts_of_options),
+            self.texts_of_lanes,
             self.facts_of_checkpoint,
             self.bytes_of_checkpoint,
             self.arrays_of_checkpoint,
@@ -127,30 +144,58 @@ class Files:
         ]
 
     def config_file(self) -> None:
-        self.run.config.write_bytes(self.mutator.text(self.config))
+        self.run.config.write_bytes(self.mutator.text(self._config()))
         config = self.run.load_config()
         assert isinstance(config["options"], TrainOptions)
         assert isinstance(config["lanes"], LanesConfig)
         self._use(config)
 
+    def _config(self) -> dict[str, Any]:
+        draw = self.mutator.random
+        return self.config if draw.random() < 0.5 else draw.choice(self.configs)
+
     def texts_of_config(self) -> None:
-        config = deepcopy(self.config)
+        config = deepcopy(self._config())
         choice = self.mutator.random.random()
         if choice < 0.2:
             config["environment"] = self._text("environment")
         elif choice < 0.3:
-            config["lanes"]["fields"]["name"] = self._text("environment")
+            self._change_lanes(config["lanes"]["fields"])
         else:
             for section, fields in self._texts().items():
                 config["options"]["fields"][section]["fields"].update(fields)
         self.run.config.write_text(json.dumps(config))
         self._use(self.run.load_config())
 
+    def texts_of_lanes(self) -> None:
+        config, draw = deepcopy(self.config), self.mutator.random
+        game = GameConfig(draw.choice(file_corpus.GAMES))
+        lanes = game if draw.random() < 0.5 else draw.choice(file_corpus.ENVIRONMENTS)
+        config["lanes"], config["environment"] = to_data(lanes), lanes.environment_name()
+        self._change_lanes(config["lanes"]["fields"])
+        self.run.config.write_text(json.dumps(config))
+        self._use(self.run.load_config())
+
+    def _change_lanes(self, fields: dict[str, Any]) -> None:
+        """Put a text into the name of an environment or game, or into its options."""
+        draw = self.mutator.random
+        inner = fields.get("game", fields.get("inner"))
+        if inner is not None and draw.random() < 0.8:
+            return self._change_lanes(inner["fields"])
+        options = [name for name in ("kwargs", "options", "parameters") if name in fields]
+        if options and draw.random() < 0.7:
+            text = self._text("environment")
+            fields[options[0]][self._text("environment")] = draw.choice((text, [text], {"a": text}))
+        else:
+            fields["variant" if "variant" in fields else "name"] = self._text("environment")
+        return None
+
     def texts_of_options(self) -> None:
         path = self.run.path / "options.json"
         named = self.mutator.random.random() < 0.3
         env = self._text("environment") if named else "CartPole-v1"
-        path.write_text(json.dumps({"env": env, **({} if named else self._texts())}))
+        more = {} if named and self.mutator.random.random() < 0.7 else self._texts()
+        path.write_text(json.dumps({"env": env, **more}))
         gathered = gather(path, {}, "flag")
         lanes = lanes_config(gathered.environment(""), **gathered.options.run.env_args)
         self._use({"environment": env, "lanes": lanes, "options": gathered.options})
@@ -166,6 +211,7 @@ class Files:
                 {"run": {"callbacks": [self._text("callback")]}},
                 {"agents": {"roles": [self._text("role")]}},
                 {"agents": {"roles": [f"*=policy{self._text('role')}"]}},
+                {"agents": {"roles": [f"*=policy,{self.mutator.setting(self.hostile)}"]}},
                 {"run": {"sinks": [self._text("sink")], "graph": ""}},
                 {"run": {"env_args": {self._text("environment"): self._text("environment")}}},
                 {"cluster": {"slurm_options": [slurm]}},
@@ -294,6 +340,7 @@ def import_known() -> None:
     for lanes in (*map(lanes_config, KNOWN), GymnasiumConfig("Ant-v5")):
         with suppress(Exception):
             lanes.build(1).close()
+    sys.modules.setdefault("pyspiel", file_corpus.FakeOpenSpiel)  # type: ignore[arg-type]
     # The list of installed packages in the message about an unknown environment takes 0.3 s and does not change.
     registry._registering = functools.cache(registry._registering)
 
