@@ -187,8 +187,10 @@ def test_halves_of_a_batch_have_the_gradient_of_the_batch_on_average() -> None:
     _, batch = replayed([1, 0, 2, 3, 4, 6], 16, 1)
 
     def gradient(rows: slice) -> torch.Tensor:
-        parts = {name: array[:, rows] for name, array in vars(batch).items() if isinstance(array, np.ndarray)}
-        trees = {
+        parts: dict[str, Any] = {
+            name: array[:, rows] for name, array in vars(batch).items() if isinstance(array, np.ndarray)
+        }
+        trees: dict[str, Any] = {
             name: map_tree(lambda array: array[:, rows], getattr(batch, name))
             for name in ("observation", "next_observation", "decision")
         }

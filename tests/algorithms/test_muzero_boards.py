@@ -67,7 +67,8 @@ def test_the_model_of_searches_predicts_as_the_network_does() -> None:
     lanes = GameConfig(GAMES["columns"]).with_joint_seats().build(3)
     (now,) = lanes.reset(0)
     (now,) = lanes.step((np.array([0, 1, 2]),))
-    seen: Any = {name: torch.from_numpy(np.asarray(part)) for name, part in now.observation.items()}
+    observed: Any = now.observation
+    seen: Any = {name: torch.from_numpy(part) for name, part in observed.items()}
     model, (rest, _) = network.compiled(np.zeros(0, np.float32)), network.split(seen)
     root = model.root(network.encoder(rest).numpy())
     step = model(root.state, torch.tensor([1, 2, 3]))
