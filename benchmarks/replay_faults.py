@@ -29,15 +29,15 @@ from srl.api.experiment import Experiment
 from srl.api.spaces import Space
 
 COMMON = (
-    *("--env-arg", "seconds=0.002", "--recipe", "none", "--lanes", "4", "--horizon", "4", "--journal", "--actors", "2"),
+    *("--env-arg", "seconds=0.002", "--recipe", "none", "--lanes", "4", "--journal", "--actors", "2"),
     *("--trainers", "2", "--algo.hidden-sizes", "16", "--algo.batch-size", "16", "--algo.replay-size", "1000000"),
     *("--algo.learning-starts", "200", "--algo.updates-per-decision", "0.1", "--algo.n-step", "3"),
 )
-DQN = ("--algo", "dqn", *COMMON, "--inference", "host", "--algo.prioritized")
+DQN = ("--algo", "dqn", *COMMON, "--horizon", "4", "--inference", "host", "--algo.prioritized")
 MAX_TARGET_AGE = 6
 MUZERO = (
-    *("--algo", "muzero", *COMMON, "--algo.simulations", "4", "--algo.latent-size", "16", "--algo.bootstrap", "search"),
-    *("--algo.max-target-age", str(MAX_TARGET_AGE)),
+    *("--algo", "muzero", *COMMON, "--horizon", "8", "--algo.simulations", "4", "--algo.latent-size", "16"),
+    *("--algo.bootstrap", "search", "--algo.max-target-age", str(MAX_TARGET_AGE)),
 )
 GRAPHS = {
     "inline": DQN,
