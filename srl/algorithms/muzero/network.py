@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from srl.algorithms.alphazero.config import TO_PLAY
+from srl.algorithms.dqn.build import plain_layer
 from srl.algorithms.muzero.config import MuZeroConfig
 from srl.algorithms.offpolicy.normalization import normalized
 from srl.algorithms.r2d2.returns import unscale
@@ -25,7 +26,6 @@ from srl.networks.encoders.build import build_encoder
 from srl.networks.encoders.entities import EntityEncoder
 from srl.networks.encoders.images import WideLinear
 from srl.networks.network import Network
-from srl.networks.parameters import orthogonal_layers
 from srl.networks.spaces.actions import split_mask
 from srl.search import MLPModel, MLPModelConfig
 
@@ -33,13 +33,14 @@ FORBIDDEN = -1e9
 
 
 class DenseLayers(nn.Module):
-    """Dense layers, rectified but for the last one."""
+    """Dense layers, rectified but for the last one. `is_zero`: the output starts at 0."""
 
-    def __init__(self, sizes: Sequence[int], gain: float) -> None:
+    def __init__(self, sizes: Sequence[int], is_zero: bool = False) -> None:
         super().__init__()
-        self.layers = nn.ModuleList([WideLinear(a, b) for a, b in pairwise(sizes)])
-        orthogonal_layers(math.sqrt(2.0), *self.layers[:-1])
-        orthogonal_layers(gain, self.layers[-1])
+        self.layers = nn.ModuleList([plain_layer(a, b) for a, b in pairwise(sizes)])
+        if is_zero:
+            for parameter in self.layers[-1].parameters():
+                nn.init.zeros_(parameter)
 
     def forward(self, rows: Tensor) -> Tensor:
         for layer in self.layers[:-1]:
@@ -66,9 +67,9 @@ class MuZeroNetwork(Network):
 
     def _build_parts(self, model: MLPModelConfig) -> None:
         sizes = model.sizes()
-        self.representation: nn.Module = DenseLayers(sizes["representation"], 1.0)
-        self.dynamics: Any = DenseLayers(sizes["dynamics"], 1.0)
-        self.prediction: nn.Module = DenseLayers(sizes["prediction"], 0.0)
+        self.representation: nn.Module = DenseLayers(sizes["representation"])
+        self.dynamics: Any = DenseLayers(sizes["dynamics"])
+        self.prediction: nn.Module = DenseLayers(sizes["prediction"], is_zero=True)
 
     @property
     def num_compiled(self) -> int:
@@ -128,8 +129,8 @@ class Consistency(nn.Module):
 
     def __init__(self, size: int) -> None:
         super().__init__()
-        self.projection = DenseLayers((size, size, size), 1.0)
-        self.predictor = DenseLayers((size, size, size), 1.0)
+        self.projection = DenseLayers((size, size, size))
+        self.predictor = DenseLayers((size, size, size))
 
 
 def has_two_players(observation: Space) -> bool:
