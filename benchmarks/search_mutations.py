@@ -8,6 +8,7 @@ from __future__ import annotations
 TESTS = "tests/algorithms/test_"
 LOSSES = (f"{TESTS}muzero_losses.py",)
 MUZERO = (*LOSSES, f"{TESTS}muzero.py", f"{TESTS}muzero_targets.py")
+GAMES = (f"{TESTS}muzero_games.py",)
 ALPHAZERO_TESTS = (f"{TESTS}alphazero.py",)
 REANALYSIS = ("tests/workers/test_reanalyze.py", "tests/replay/test_targets.py")
 
@@ -83,12 +84,18 @@ SEARCH_MUTATIONS: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
         LOSSES,
     ),
     ("muzero: reward predicted one place late", TRAINER, "bin_loss(reward[1:]", "bin_loss(reward[:-1]", LOSSES),
+    # The end of an episode stops a sum twice: by itself, and because no lane acts in the row after it.
+    ("muzero: bootstrap after a termination", TARGETS, "discount = 0.0\n", "discount *= 1.0\n", MUZERO),
+    ("muzero: rewards of player 0 for player 1", TARGETS, "reward=cut.reward * own[:-1]", "reward=cut.reward", GAMES),
+    ("muzero: sums of player 0 for player 1", TARGETS, "total=cut.total * own", "total=cut.total", GAMES),
+    ("muzero: bootstrap for the player to move then", TARGETS, "cut.discount * own * later", "cut.discount", GAMES),
+    ("muzero: sign of the first ply in all places", TARGETS, "sign[: len(cut.total)]", "sign[:1]", GAMES),
     (
-        "muzero: sums go on after a termination",
-        TARGETS,
-        "ends = terminated[row, lane] or truncated[row, lane]",
-        "ends = truncated[row, lane]",
-        MUZERO,
+        "muzero: no turns in the search",
+        NETWORK,
+        "-config.gamma if has_two_players",
+        "config.gamma if has_two_players",
+        GAMES,
     ),
     (
         "muzero: places after a truncation are absorbing",

@@ -12,7 +12,7 @@ import numpy as np
 from srl.base.blas import limit_blas_threads
 from srl.base.tree import Array
 from srl.search import mlp_kernels
-from srl.search.mlp_kernels import TANH, UNIT, Layers, Work
+from srl.search.mlp_kernels import CHANGE, TANH, UNIT, Layers, Work
 from srl.search.results import Evaluation, Step
 from srl.search.states import aligned_zeros, as_array
 
@@ -38,6 +38,8 @@ class MLPModelConfig:
     latent: Literal["tanh", "unit"] = "tanh"
     """Bounds of a latent state: tanh of each number, or each state scaled to [0, 1]."""
     discount: float = 0.997
+    residual: bool = False
+    """With tanh: add the latent state to the output of the dynamics, which then predict a change."""
 
     def __post_init__(self) -> None:
         if min(self.observation_size, self.num_actions, self.latent_size, *self._hidden()) < 1:
@@ -46,6 +48,8 @@ class MLPModelConfig:
             raise ValueError(f"num_bins must be odd, so that one bin is 0; found {self.num_bins}")
         if self.latent not in ("tanh", "unit"):
             raise ValueError(f"latent must be 'tanh' or 'unit', found {self.latent!r}")
+        if self.residual and self.latent != "tanh":
+            raise ValueError("residual dynamics need latent='tanh'")
 
     def _hidden(self) -> tuple[int, ...]:
         return (*self.representation, *self.dynamics, *self.prediction)
@@ -99,7 +103,8 @@ class MLPModel:
             raise ValueError(f"expected {config.num_parameters} parameters, found shape {parameters.shape}")
         self.config = config
         self.parameters = parameters
-        self.bounds = TANH if config.latent == "tanh" else UNIT
+        self.root_bounds = TANH if config.latent == "tanh" else UNIT
+        self.bounds = CHANGE if config.residual else self.root_bounds
         self.bin_width = np.float32(config.bin_width)
         self.discount = np.full(1, config.discount, np.float32)
         positions = {name: start for name, start, _ in config.layout()}
@@ -138,7 +143,7 @@ class MLPModel:
         if inputs.ndim != 2 or inputs.shape[1] != self.config.observation_size:
             raise ValueError(f"expected observations [L, {self.config.observation_size}], found {inputs.shape}")
         work = self.work(len(inputs))
-        mlp_kernels.represent(self.layers["representation"], inputs, self.bounds, work)
+        mlp_kernels.represent(self.layers["representation"], inputs, self.root_bounds, work)
         self._predict(work)
         return Evaluation(work.latent.copy(), work.value.copy(), work.logits.copy())
 

@@ -9,7 +9,7 @@ import numpy as np
 from srl.base.tree import Array
 from srl.search.kernels import OK, Nodes, Picks, Rules, advance, bare, compiled, fast_exp
 
-TANH, UNIT = 0, 1  # how a latent state is bounded
+TANH, UNIT, CHANGE = 0, 1, 2  # how a latent state is bounded; CHANGE: tanh of the state before and its change
 EPSILON = np.float32(0.001)  # of the h transform
 MOST_ROWS = 128
 
@@ -90,11 +90,15 @@ def rectify(outputs: Array, bias: Array) -> None:
 
 @compiled
 def bound(outputs: Array, bias: Array, bounds: int, latent: Array) -> None:
-    """Write latent states [L, H]: tanh of the outputs, or each row scaled to [0, 1]."""
+    """Write latent states [L, H]: tanh of the outputs or, with CHANGE, of the states before and the outputs; or each
+    row scaled to [0, 1]."""
     for row in range(len(outputs)):
-        if bounds == TANH:
+        if bounds != UNIT:
             for i in range(len(bias)):
-                x = max(min(outputs[row, i] + bias[i], np.float32(15)), np.float32(-15))
+                x = outputs[row, i] + bias[i]
+                if bounds == CHANGE:
+                    x += latent[row, i]
+                x = max(min(x, np.float32(15)), np.float32(-15))
                 latent[row, i] = np.float32(1) - np.float32(2) / (fast_exp(x + x) + np.float32(1))
         else:
             low = high = outputs[row, 0] + bias[0]

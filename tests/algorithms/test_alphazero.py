@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +180,24 @@ def test_weight_decay_is_a_part_of_the_gradient() -> None:
     own = (decayed - plain)[: len(parameters) - head * (trainer._network.tower.num_features + 1)]
     torch.testing.assert_close(own, 0.5 * parameters[: len(own)])
     assert own.abs().max() > 0.1
+
+
+def test_halves_of_a_batch_have_the_gradient_of_the_batch_on_average() -> None:
+    """As the trainers of `--trainers 2` add theirs, with weight decay."""
+    _, batch = replayed([1, 0, 2, 3, 4, 6], 16, 1)
+
+    def gradient(rows: slice) -> torch.Tensor:
+        parts: dict[str, Any] = {
+            name: array[:, rows] for name, array in vars(batch).items() if isinstance(array, np.ndarray)
+        }
+        trees: dict[str, Any] = {
+            name: map_tree(lambda array: array[:, rows], getattr(batch, name))
+            for name in ("observation", "next_observation", "decision")
+        }
+        return step_from(0.25, replace(batch, **parts, **trees), weight_decay=0.1)[1]
+
+    halves = gradient(slice(0, 200)), gradient(slice(200, 400))
+    torch.testing.assert_close(gradient(slice(0, 400)), (halves[0] + halves[1]) / 2, rtol=1e-4, atol=1e-6)
 
 
 def test_changed_positions_have_changed_policies_and_masks() -> None:

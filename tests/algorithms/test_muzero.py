@@ -98,9 +98,10 @@ def test_policy_and_trainer_compute_the_same_values() -> None:
     np.testing.assert_allclose(acting, learning, rtol=1e-4, atol=1e-4)
 
 
-def test_the_compiled_model_and_the_network_predict_the_same_future() -> None:
-    trainer = shaken(trainer_of())
-    policy, network = policy_of(trainer), trainer._network
+@pytest.mark.parametrize("residual", [False, True])
+def test_the_compiled_model_and_the_network_predict_the_same_future(residual: bool) -> None:
+    trainer = shaken(trainer_of(residual=residual))
+    policy, network = policy_of(trainer, residual=residual), trainer._network
     root = policy._model.root(observations(4))
     action = np.array([0, 1, 2, 1])
     step = policy._model(root.state.copy(), action)

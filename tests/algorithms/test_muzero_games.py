@@ -16,6 +16,7 @@ from srl.api.block import BlockMemory, BlockSpec
 from srl.api.dataflow import SequenceBatch
 from srl.api.spaces import array_spec
 from srl.base.tree import leaves
+from srl.cli.main import main
 from srl.environments.games.boards import RowGameConfig
 from srl.environments.games.config import GameConfig
 from srl.replay.memory import ReplayMemory
@@ -162,18 +163,40 @@ def test_a_game_of_one_player_has_no_turns() -> None:
     assert network.model.discount == 0.997
 
 
-def test_a_run_trains_evaluates_and_plays_against_others(tmp_path: Path) -> None:
+def test_a_run_trains_evaluates_and_plays_against_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options: dict[str, Any] = {**SMALL, "n_step": 5, "batch_size": 16, "learning_starts": 200}
     run = srl.train(
         "game:tic-tac-toe", algo="muzero", steps=600, scheduler="inline", root=tmp_path, lanes=8, muzero=options
     )
     assert set(srl.evaluate(run.path, episodes=10).returns) <= {-1.0, 0.0, 1.0}
     assert len(srl.evaluate(run.path, episodes=10, simulations=0).returns) == 10
-    for simulations in (None, 0, 3):
-        played = srl.league(run.path, versions=1, against=("random",), games=4, simulations=simulations)
-        assert played.points[0][1] + played.points[1][0] == pytest.approx(1.0)
+    for simulations in ("", "--simulations 0", "--simulations 3"):
+        assert main(["league", str(run.path), "--versions", "1", "--games", "4", "--json", *simulations.split()]) == 0
+        assert "random" in capsys.readouterr().out
     result = perfect_play(srl.load(run.path).policy, TIC_TAC_TOE)
     assert min(result.positions) > 10
+
+
+def test_a_sweep_varies_the_number_of_simulations(tmp_path: Path) -> None:
+    options: dict[str, Any] = {**SMALL, "batch_size": 16, "learning_starts": 32}
+    del options["simulations"]
+    srl.sweep(
+        "CartPole-v1",
+        seeds=1,
+        grid={"simulations": [2, 3]},
+        algo="muzero",
+        muzero=options,
+        steps=128,
+        lanes=4,
+        scheduler="inline",
+        recipe="none",
+        root=tmp_path,
+        jobs=1,
+        name="mine",
+    )
+    for number in (2, 3):
+        policy: Any = srl.load(tmp_path / "mine" / f"mine-simulations-{number}-0").policy
+        assert policy._search.num_simulations == number
 
 
 @pytest.mark.slow

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from srl.api.spaces import Box, Space
+from srl.api.spaces import Box, Dict, Space
+
+BOARD = "observation"
+"""Key of the board in observations with other parts."""
 
 
 def is_board(observation: Space) -> bool:
@@ -15,3 +18,8 @@ def check_board(observation: Space) -> None:
         raise ValueError(
             f"tower 'residual' needs a board, a Box [planes, rows, columns], found {observation}; use tower 'dense'"
         )
+
+
+def board_of(observation: Space) -> Space:
+    """Return the space of the board in an observation."""
+    return observation.items.get(BOARD, observation) if isinstance(observation, Dict) else observation

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from srl.algorithms.alphazero.board import BOARD
 from srl.algorithms.alphazero.config import STATE, TO_PLAY, AlphaZeroConfig
 from srl.api.simulator import SimulatorSpec
 from srl.api.spaces import Box, Dict, Space
@@ -21,7 +22,6 @@ from srl.networks.network import Network
 from srl.networks.parameters import orthogonal_layers
 
 GAIN = math.sqrt(2.0)
-BOARD = "observation"
 
 
 class DenseTower(nn.Module):

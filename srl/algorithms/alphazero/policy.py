@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from srl.algorithms.alphazero.board import BOARD
 from srl.algorithms.alphazero.config import STATE, TO_PLAY, AlphaZeroConfig
-from srl.algorithms.alphazero.network import BOARD, AlphaZeroNetwork
+from srl.algorithms.alphazero.network import AlphaZeroNetwork
 from srl.algorithms.training.devices import fetch, move, place, resolve_device
 from srl.api.policy import Decision, GradualDecisions, Policy
 from srl.api.simulator import Simulator

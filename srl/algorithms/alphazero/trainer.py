@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from srl.algorithms.alphazero.board import is_board
+from srl.algorithms.alphazero.board import BOARD, is_board
 from srl.algorithms.alphazero.config import TO_PLAY, AlphaZeroConfig
-from srl.algorithms.alphazero.network import BOARD, AlphaZeroNetwork, losses
+from srl.algorithms.alphazero.network import AlphaZeroNetwork, losses
 from srl.algorithms.offpolicy.learner import ModuleLearner
 from srl.algorithms.offpolicy.trainer import TransitionTrainer
 from srl.algorithms.training.devices import move

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from srl.algorithms.actor_critic import check_device
+from srl.algorithms.alphazero.board import board_of, check_board
 from srl.algorithms.offpolicy.config import OffPolicyConfig
 from srl.algorithms.search_memory import EVALUATION_LANES, check_search_memory
 from srl.api.dataflow import Reanalysis, Replay, Sequences
@@ -49,10 +51,19 @@ class MuZeroConfig(OffPolicyConfig):
     """With `puct`: temperature in the last quarter of the run; it is halfway, geometrically, in the quarter before."""
     search_memory_mb: int = 1024
     """Memory that the trees of a policy may take, in megabytes."""
+    tower: Literal["dense", "residual"] = "dense"
+    """Layers of the network: dense ones, or residual networks of 3x3 convolutions for boards, in which the states that
+    the model predicts have the shape of the board, too."""
+    channels: int = 32
+    """With `residual`: channels of each convolution."""
+    blocks: int = 2
+    """With `residual`: blocks of two convolutions in the representation, and in the dynamics."""
     latent_size: int = 64
     """Size of the state that the model predicts."""
     hidden_sizes: tuple[int, ...] = (64,)
     """Sizes of the hidden layers of each part of the network: representation, dynamics and prediction."""
+    residual: bool = False
+    """Dynamics predict the change of the state, instead of the next state."""
     num_bins: int = 31
     """Number of bins of values and rewards, which are predicted as distributions of h(x) = sign(x) (sqrt(|x| + 1) - 1)
     + 0.001 x."""
@@ -98,7 +109,11 @@ class MuZeroConfig(OffPolicyConfig):
             raise ValueError(f"num_bins must be odd, so that one bin is 0, and at least 3; found {self.num_bins}")
         if self.max_target_age is not None:
             self._check_not_negative("max_target_age")
-        for name, known in (("search", ("gumbel", "puct")), ("bootstrap", ("target", "search"))):
+        self._check_counts("channels", "blocks")
+        for name, known in (
+            *(("search", ("gumbel", "puct")), ("bootstrap", ("target", "search"))),
+            ("tower", ("dense", "residual")),
+        ):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}; found {getattr(self, name)!r}")
         if self.replay_size < self.unroll + self.n_step:
@@ -116,6 +131,8 @@ class MuZeroConfig(OffPolicyConfig):
                 f"simulations must be at least 1 in training, found {self.simulations}; only `srl eval latest "
                 "--simulations 0` plays without a search"
             )
+        if self.tower == "residual":
+            check_board(board_of(split_mask(observation, action, self.mask_key)[0]))
         check_parts(split_mask(observation, action, self.mask_key)[0], self)
         check_device(self.device)
         if self.global_keys:
@@ -123,7 +140,11 @@ class MuZeroConfig(OffPolicyConfig):
         self.check_lanes(observation, action, EVALUATION_LANES)
 
     def check_lanes(self, observation: Space, action: Space, num_lanes: int) -> None:
-        check_search_memory(self.build_search(action), num_lanes, 4 * self.latent_size)
+        size = self.latent_size
+        if self.tower == "residual":
+            board: Any = board_of(split_mask(observation, action, self.mask_key)[0])
+            size = self.channels * math.prod(board.shape[1:])
+        check_search_memory(self.build_search(action), num_lanes, 4 * size)
 
     def build_search(self, action: Space) -> Search:
         from srl.search import GumbelSearch, PUCTSearch

@@ -16,30 +16,31 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from srl.algorithms.alphazero.config import TO_PLAY
+from srl.algorithms.dqn.build import plain_layer
 from srl.algorithms.muzero.config import MuZeroConfig
 from srl.algorithms.offpolicy.normalization import normalized
 from srl.algorithms.r2d2.returns import unscale
 from srl.api.spaces import Dict, Discrete, Space
-from srl.base.tree import leaves
+from srl.base.tree import Array, leaves
 from srl.networks.encoders.build import build_encoder
 from srl.networks.encoders.entities import EntityEncoder
 from srl.networks.encoders.images import WideLinear
 from srl.networks.network import Network
-from srl.networks.parameters import orthogonal_layers
 from srl.networks.spaces.actions import split_mask
-from srl.search import MLPModelConfig
+from srl.search import MLPModel, MLPModelConfig
 
 FORBIDDEN = -1e9
 
 
 class DenseLayers(nn.Module):
-    """Dense layers, rectified but for the last one."""
+    """Dense layers, rectified but for the last one. `is_zero`: the output starts at 0."""
 
-    def __init__(self, sizes: Sequence[int], gain: float) -> None:
+    def __init__(self, sizes: Sequence[int], is_zero: bool = False) -> None:
         super().__init__()
-        self.layers = nn.ModuleList([WideLinear(a, b) for a, b in pairwise(sizes)])
-        orthogonal_layers(math.sqrt(2.0), *self.layers[:-1])
-        orthogonal_layers(gain, self.layers[-1])
+        self.layers = nn.ModuleList([plain_layer(a, b) for a, b in pairwise(sizes)])
+        if is_zero:
+            for parameter in self.layers[-1].parameters():
+                nn.init.zeros_(parameter)
 
     def forward(self, rows: Tensor) -> Tensor:
         for layer in self.layers[:-1]:
@@ -56,16 +57,28 @@ class MuZeroNetwork(Network):
     def __init__(self, model: MLPModelConfig, encoder: nn.Module, mask_key: str) -> None:
         super().__init__()
         self.model = model
-        sizes = model.sizes()
-        self.representation = DenseLayers(sizes["representation"], 1.0)
-        self.dynamics = DenseLayers(sizes["dynamics"], 1.0)
-        self.prediction = DenseLayers(sizes["prediction"], 0.0)
+        self._build_parts(model)
         self.encoder = encoder
         self.mask_key = mask_key
         self.takes_turns = math.copysign(1.0, model.discount) < 0.0  # two players move by turns, also if gamma is 0
         self.temperature = nn.Parameter(torch.ones(1), requires_grad=False)
         bins = (torch.arange(model.num_bins) - model.num_bins // 2) * float(model.bin_width)
         self.register_buffer("bins", bins, persistent=False)
+
+    def _build_parts(self, model: MLPModelConfig) -> None:
+        sizes = model.sizes()
+        self.representation: nn.Module = DenseLayers(sizes["representation"])
+        self.dynamics: Any = DenseLayers(sizes["dynamics"])
+        self.prediction: nn.Module = DenseLayers(sizes["prediction"], is_zero=True)
+
+    @property
+    def num_compiled(self) -> int:
+        """Number of parameters that `compiled` needs, the first ones."""
+        return self.model.num_parameters
+
+    def compiled(self, parameters: Array) -> Any:
+        """Return the network as the model of a search, with `parameters`, which may change."""
+        return MLPModel(self.model, parameters)
 
     def forward(self, observation: Any) -> tuple[Tensor, Tensor]:
         rest, allowed = self.split(observation)
@@ -96,7 +109,7 @@ class MuZeroNetwork(Network):
         rows = rows + functional.embedding(action, first.weight[num_latent:])
         for layer in rest:
             rows = layer(rows.relu_())
-        return rows.tanh()
+        return (rows + latent if self.model.residual else rows).tanh()
 
     def predict(self, latent: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the logits of the policy [B, A], and those of the bins of the value and of the reward that led to the
@@ -116,8 +129,8 @@ class Consistency(nn.Module):
 
     def __init__(self, size: int) -> None:
         super().__init__()
-        self.projection = DenseLayers((size, size, size), 1.0)
-        self.predictor = DenseLayers((size, size, size), 1.0)
+        self.projection = DenseLayers((size, size, size))
+        self.predictor = DenseLayers((size, size, size))
 
 
 def has_two_players(observation: Space) -> bool:
@@ -145,8 +158,14 @@ def build_muzero_network(observation: Space, action: Space, config: MuZeroConfig
             config.bin_width,
             "tanh",
             -config.gamma if has_two_players(observation) else config.gamma,
+            residual=config.residual,
         )
-        return MuZeroNetwork(model, encoder, config.mask_key if has_mask else "")
+        mask_key = config.mask_key if has_mask else ""
+        if config.tower == "residual":
+            from srl.algorithms.muzero.boards import build_board_network
+
+            return build_board_network(seen, model, config, mask_key)
+        return MuZeroNetwork(model, encoder, mask_key)
 
 
 def build_consistency(config: MuZeroConfig, seed: int) -> Consistency:

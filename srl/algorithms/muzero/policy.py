@@ -14,7 +14,7 @@ from srl.base.seeding import generator, generator_state, restore_generator
 from srl.base.state import State
 from srl.base.tree import Array, Tree, map_tree
 from srl.networks.parameters import FlatParameters
-from srl.search import Evaluation, MLPModel, Search, SearchResult, sample_actions
+from srl.search import Evaluation, Search, SearchResult, sample_actions
 
 ILLEGAL = -np.inf
 
@@ -28,8 +28,8 @@ class MuZeroPolicy(Policy):
         self._flat = FlatParameters(place(network.eval(), self._device), gradients=False)
         self._network = network
         self._search = search
-        self._parameters = np.zeros(network.model.num_parameters, np.float32)
-        self._model = MLPModel(network.model, self._parameters)
+        self._parameters = np.zeros(network.num_compiled, np.float32)
+        self._model = network.compiled(self._parameters)
         self._temperature = 1.0
         self._rng = generator(seed)
         self._computing = threading.Lock()  # guards the model's memory and the generator

@@ -48,6 +48,29 @@ _SMALL_BATCHES = _sizes(16, 128, 2048, "long blocks for late rewards, small batc
 _PATIENT = (*_SMALL_BATCHES, *_updates(4, 32, 3e-4))
 
 _PAPER = "as in the paper"
+_EFFICIENT_ZERO = (
+    Setting("previous_step", True, "the observation has the frames and the action between them"),
+    Setting("algo.consistency_weight", 2.0, "as EfficientZero: rewards are rare, what follows is always known"),
+    Setting("algo.n_step", 5, "as EfficientZero"),
+    Setting("algo.target_update", 200, "as EfficientZero"),
+    Setting("algo.prioritized", True, "as EfficientZero"),
+    Setting("algo.random_shift", 4, "as EfficientZero"),
+    Setting("algo.latent_size", 256, "images have many states"),
+    Setting("algo.hidden_sizes", (256,), "images have many states"),
+    Setting("algo.learning_rate", 3e-4, "networks for images need a lower one"),
+    Setting("algo.learning_starts", 2_000, "random play, as EfficientZero"),
+    Setting("algo.updates_per_decision", 0.25, "a compromise: EfficientZero makes 1.2"),
+)
+
+_MUZERO = (
+    Setting("algo.normalize_observation", True, "angles are small beside positions and speeds"),
+    Setting("algo.num_bins", 41, "values to 480, in fine steps"),
+    Setting("algo.bin_width", 1.0, "values to 480, in fine steps"),
+    Setting("algo.gamma", 0.99, "a hundred steps ahead are enough to stay on the track"),
+    Setting("algo.n_step", 10, "rewards of policies that are outdated soon"),
+    Setting("algo.residual", True, "a state differs little from the one before"),
+    Setting("algo.consistency_weight", 2.0, "EfficientZero's: rewards alone say little about states"),
+)
 
 
 def _dqn(
@@ -170,6 +193,7 @@ RECIPES = (
                 "algo.learning_rate_schedule", "linear", "at a constant rate the last policy is good or bad by chance"
             ),
         ),
+        muzero=_MUZERO,
         r2d2=(
             Setting("algo.chunk", 20, "a few steps show what the observation hides"),
             Setting("algo.burn_in", 10, "for the same reason"),
@@ -299,6 +323,7 @@ RECIPES = (
             Setting("algo.memory_size", 512, _PAPER),
             Setting("algo.learning_starts", 50_000, "random play fills the memory first"),
         ),
+        muzero=_EFFICIENT_ZERO,
     ),
     Recipe(
         "atari-lean",
