@@ -148,6 +148,17 @@ RECIPES = (
         ),
         sac=_SHORT,
         td3=_SHORT,
+        muzero=(
+            Setting("algo.normalize_observation", True, "speeds reach 8, sines and cosines 1"),
+            Setting("algo.num_bins", 61, "values to -280, in fine steps"),
+            Setting("algo.bin_width", 0.5, "values to -280, in fine steps"),
+            Setting("algo.gamma", 0.95, "a swing pays off within about twenty steps"),
+            Setting("algo.n_step", 3, "costs of policies that are outdated soon"),
+            Setting("algo.residual", True, "a state differs little from the one before"),
+            Setting("algo.consistency_weight", 2.0, "EfficientZero's: the model is learned sooner"),
+            Setting("algo.updates_per_decision", 0.25, "enough for this task"),
+            Setting("algo.simulations", 25, "more than one for each of 20 sampled actions"),
+        ),
     ),
     Recipe(
         "mountain-car",
