@@ -51,6 +51,7 @@ _PAPER = "as in the paper"
 _EFFICIENT_ZERO = (
     Setting("previous_step", True, "the observation has the frames and the action between them"),
     Setting("algo.consistency_weight", 2.0, "as EfficientZero: rewards are rare, what follows is always known"),
+    Setting("algo.value_prefix", True, "as EfficientZero: when exactly a reward comes is uncertain"),
     Setting("algo.n_step", 5, "as EfficientZero"),
     Setting("algo.target_update", 200, "as EfficientZero"),
     Setting("algo.prioritized", True, "as EfficientZero"),
@@ -157,6 +158,7 @@ RECIPES = (
             Setting("algo.residual", True, "a state differs little from the one before"),
             Setting("algo.consistency_weight", 2.0, "EfficientZero's: the model is learned sooner"),
             Setting("algo.updates_per_decision", 0.25, "enough for this task"),
+            Setting("algo.entropy_weight", 0.1, "costs are dense: the model learns soon"),
             Setting("algo.simulations", 25, "more than one for each of 20 sampled actions"),
         ),
     ),
