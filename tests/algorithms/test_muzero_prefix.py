@@ -67,9 +67,10 @@ def test_a_search_gets_the_differences_of_the_sums_that_training_unrolls() -> No
 def test_the_loss_is_that_of_the_sums() -> None:
     trainer = trainer_of()
     batch = drawn()
-    batch = replace(batch, **{name: np.concatenate((getattr(batch, name),) * 2, 1) for name in (
-        "reward", "terminated", "truncated", "acting", "first", "valid", "observation")})  # fmt: skip
-    batch.decision = {name: np.concatenate((part, part), 1) for name, part in batch.decision.items()}
+    longer: dict[str, Any] = {name: np.concatenate((getattr(batch, name),) * 2, 1) for name in (
+        "reward", "terminated", "truncated", "acting", "first", "valid", "observation")}  # fmt: skip
+    batch = replace(batch, **longer)
+    batch.decision = {name: np.concatenate((np.asarray(part),) * 2, 1) for name, part in batch.decision.items()}
     window = trainer.minibatch(batch, 0, trainer.learner.device)
     changed = window._replace(reward=window.reward + torch.tensor([1.0, -1.0, 0, 0, 0, 0, 0])[:, None])
     with torch.no_grad():
@@ -89,8 +90,8 @@ def test_searches_do_not_depend_on_the_other_lanes() -> None:
     policy.load(trainer_of().parameters(), 0)
     rows = observations(5)
     together = policy.act(rows, None, fresh(5), greedy=True)
-    alone = [policy.act(rows[i : i + 1], None, fresh(1), greedy=True)["policy"] for i in range(5)]
-    np.testing.assert_allclose(together["policy"], np.concatenate(alone), rtol=1e-3, atol=1e-4)
+    alone = [np.asarray(policy.act(rows[i : i + 1], None, fresh(1), greedy=True)["policy"]) for i in range(5)]
+    np.testing.assert_allclose(np.asarray(together["policy"]), np.concatenate(alone), rtol=1e-3, atol=1e-4)
 
 
 def test_games_boards_and_samples_have_no_prefix() -> None:

@@ -72,8 +72,8 @@ class MuZeroNetwork(Network):
         self.dynamics: Any = DenseLayers(sizes["dynamics"])
         self.prediction: Any = DenseLayers(sizes["prediction"], is_zero=True)
         if model.samples and not model.samples.choices:
-            num_actions = model.samples.size
-            nn.init.constant_(self.prediction.layers[-1].bias.data[num_actions:][:num_actions], self._initial_output)
+            last: Any = self.prediction.layers[-1]
+            nn.init.constant_(last.bias.data[model.samples.size : 2 * model.samples.size], self._initial_output)
 
     @property
     def num_compiled(self) -> int:

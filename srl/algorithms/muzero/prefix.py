@@ -41,7 +41,7 @@ class PrefixNetwork(MuZeroNetwork):
         return torch.stack(found)
 
     def reward_targets(self, reward: Tensor) -> Tensor:
-        return torch.cat([part.cumsum(0) for part in reward.split(HORIZON)])
+        return torch.cat([part.cumsum(0) for part in torch.split(reward, HORIZON)])
 
 
 class PrefixModel:
