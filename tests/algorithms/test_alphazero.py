@@ -381,7 +381,7 @@ def test_bad_input_is_refused_with_what_to_do(tmp_path: Path) -> None:
         ("CartPole-v1", {}, "has no simulator"),
         ("game:tic-tac-toe", {"simulations": 0}, "simulations must be at least 1 in training"),
         ("game:cartpole", {"tower": "residual"}, "needs a board"),
-        ("game:tic-tac-toe", {"simulations": 10_000_000}, r"needs \d+ MB, more than search_memory_mb=1024"),
+        ("game:tic-tac-toe", {"simulations": 10_000_000}, r"need \d+ MB, more than search_memory_mb=1024"),
         ("game:tic-tac-toe", {"search": "best"}, "search must be one of gumbel, puct"),
     ):
         with pytest.raises(ValueError, match=message):
