@@ -26,7 +26,7 @@ from srl.storage.curves import flat_options
 from srl.storage.run_directory import RunDirectory, as_text, slug
 
 MAX_POLICIES = 40
-"""Policies in an event, and the streams of so many."""
+"""Largest number of policies, and of policies whose streams are shown, in an event."""
 MAX_CHECKPOINTS = 200
 MAX_LOGS = 1000
 """Checkpoints and logs that are listed; the log of any worker can be asked for."""

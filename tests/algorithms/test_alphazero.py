@@ -183,7 +183,7 @@ def test_weight_decay_is_a_part_of_the_gradient() -> None:
 
 
 def test_halves_of_a_batch_have_the_gradient_of_the_batch_on_average() -> None:
-    """As the trainers of `--trainers 2` add theirs, with weight decay."""
+    """Two trainers (`--trainers 2`) add gradients in this way, with weight decay."""
     _, batch = replayed([1, 0, 2, 3, 4, 6], 16, 1)
 
     def gradient(rows: slice) -> torch.Tensor:

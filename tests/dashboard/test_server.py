@@ -168,7 +168,7 @@ def test_what_cannot_be_read_is_said(
         getattr(run, name).mkdir()
     stat = Path.stat
 
-    def refused(path: Path, **options: bool) -> os.stat_result:  # tests run as root, who may read everything
+    def refused(path: Path, **options: bool) -> os.stat_result:  # tests may run as root, which reads everything
         if path.parent.name == "closed":
             raise PermissionError(errno.EACCES, "Permission denied", str(path))
         return stat(path, **options)
