@@ -35,8 +35,8 @@ class AlgorithmConfig(ABC):
         """Raise ValueError if a space is not supported. Called before anything is launched."""
 
     def check_lanes(self, observation: Space, action: Space, num_lanes: int) -> None:
-        """Raise ValueError if a policy cannot decide for so many lanes at once, such as one whose searches would need
-        too much memory. Called before anything is launched. Default: any number."""
+        """Raise ValueError if a policy cannot decide for `num_lanes` lanes at once, for example because its searches
+        would need too much memory. Called before anything is launched. Default: any number."""
 
     @abstractmethod
     def decision_spec(self, observation: Space, action: Space) -> dict[str, TreeSpec]:

@@ -183,7 +183,7 @@ def test_weight_decay_is_a_part_of_the_gradient() -> None:
 
 
 def test_halves_of_a_batch_have_the_gradient_of_the_batch_on_average() -> None:
-    """As the trainers of `--trainers 2` add theirs, with weight decay."""
+    """Two trainers (`--trainers 2`) add gradients in this way, with weight decay."""
     _, batch = replayed([1, 0, 2, 3, 4, 6], 16, 1)
 
     def gradient(rows: slice) -> torch.Tensor:
@@ -381,7 +381,7 @@ def test_bad_input_is_refused_with_what_to_do(tmp_path: Path) -> None:
         ("CartPole-v1", {}, "has no simulator"),
         ("game:tic-tac-toe", {"simulations": 0}, "simulations must be at least 1 in training"),
         ("game:cartpole", {"tower": "residual"}, "needs a board"),
-        ("game:tic-tac-toe", {"simulations": 10_000_000}, r"needs \d+ MB, more than search_memory_mb=1024"),
+        ("game:tic-tac-toe", {"simulations": 10_000_000}, r"need \d+ MB, more than search_memory_mb=1024"),
         ("game:tic-tac-toe", {"search": "best"}, "search must be one of gumbel, puct"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -344,8 +344,8 @@ def _for_agents(role: RoleOptions, num_agents: int, aligned: bool) -> AlgorithmC
 
 
 def _check(role: RoleOptions, team: TeamSpec, num_rows: int, here: bool) -> None:
-    """Raise ValueError if the algorithm does not support the team's spaces, or so many observations at once. If it does
-    not run `here`, its device need not exist on this machine."""
+    """Raise ValueError if the algorithm does not support the team's spaces, or cannot decide for `num_rows`
+    observations at once. If it does not run `here`, its device need not exist on this machine."""
     subject = f"role {role.agents}={role.policy}, agent {team.agents[0]!r}"
     if role.frozen is not None:
         spaces = (team.observation, team.action)
