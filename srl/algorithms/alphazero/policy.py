@@ -29,7 +29,7 @@ class _Moves(NamedTuple):
     shape: tuple[int, int]  # rows of the request, actions
     rows: Array  # [n]
     states: Array  # [n, ...]
-    legal: Array  # [n, A]
+    legal: Array  # [n, A], without moves that are known to be worse
 
 
 class AlphaZeroPolicy(Policy):
@@ -68,7 +68,8 @@ class AlphaZeroPolicy(Policy):
         return self.decision(moves, search.run(self.root(moves), self.follow, rng, moves.legal, not greedy), greedy)
 
     def moves(self, states: Any) -> _Moves:
-        legal = self._simulator.legal(states)
+        plies = self._config.foresight
+        legal = self._simulator.foresee(states, plies).moves if plies else self._simulator.legal(states)
         rows = np.flatnonzero(legal.any(1))
         return _Moves(legal.shape, rows, states[rows], legal[rows])
 
@@ -98,9 +99,13 @@ class AlphaZeroPolicy(Policy):
         states, mover = state
         moves = self._simulator.step(states, action)
         value, logits = self._evaluate(moves.state, moves.to_play)
+        legal = moves.legal
+        if self._config.foresight:
+            known, legal = self._simulator.foresee(moves.state, self._config.foresight)
+            value = np.where(np.isnan(known), value, known)
         discount = np.where(moves.to_play == mover, np.float32(self._config.gamma), np.float32(-self._config.gamma))
         discount[moves.ended] = 0.0
-        return Step((moves.state, moves.to_play), moves.reward, discount, value, logits, moves.legal)
+        return Step((moves.state, moves.to_play), moves.reward, discount, value, logits, legal)
 
     def _evaluate(self, states: Array, to_play: Array) -> tuple[Array, Array]:
         """Return the network's values [n] for the players to move, and logits [n, A]."""

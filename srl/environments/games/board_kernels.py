@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
 from numba import njit
 
 from srl.base.tree import Array
@@ -92,6 +93,45 @@ def legal_all(rules: Rules, states: Array, legal: Array) -> None:
     for i in range(len(states)):
         for a in range(legal.shape[1]):
             legal[i, a] = is_legal(rules, states[i], a)
+
+
+@compiled
+def has_win(rules: Rules, state: Array, board: Array, actions: int, wins: Array) -> bool:
+    """Write which moves win at once. `board` is memory for a state."""
+    found = False
+    for a in range(actions):
+        wins[a] = False
+        if is_legal(rules, state, a):
+            board[:] = state
+            wins[a] = play(rules, board, a) == 1
+            found = found or wins[a]
+    return found
+
+
+@compiled
+def foresee_all(rules: Rules, states: Array, plies: int, value: Array, moves: Array) -> None:
+    """Write the fields of a Foresight of 1 or 2 plies; `value` is NaN."""
+    actions = num_actions(rules)
+    board, after = np.empty_like(states[0]), np.empty_like(states[0])
+    replies = np.zeros(actions, np.bool_)
+    for i in range(len(states)):
+        if states[i, -1] != 0:
+            continue
+        if has_win(rules, states[i], board, actions, moves[i]):
+            value[i] = 1
+            continue
+        is_lost = plies > 1
+        for a in range(actions):
+            moves[i, a] = is_legal(rules, states[i], a)
+            if moves[i, a] and plies > 1:
+                after[:] = states[i]
+                play(rules, after, a)
+                moves[i, a] = not has_win(rules, after, board, actions, replies)
+                is_lost = is_lost and not moves[i, a]
+        if is_lost:
+            value[i] = -1
+            for a in range(actions):
+                moves[i, a] = is_legal(rules, states[i], a)
 
 
 @compiled
