@@ -177,8 +177,8 @@ SEARCH_MUTATIONS: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     (
         "alphazero: foresight sees a loss that is not forced",
         "srl/environments/games/board_kernels.py",
-        "is_lost = is_lost and not moves[i, a]",
-        "is_lost = is_lost or not moves[i, a]",
+        "num_lost == num_legal",
+        "num_lost > 0",
         SIMULATORS,
     ),
     (

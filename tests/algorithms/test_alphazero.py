@@ -414,6 +414,23 @@ def test_bad_input_is_refused_with_what_to_do(tmp_path: Path) -> None:
         AlphaZeroConfig().build_policy(team.observation, team.action, 0)
 
 
+def test_searches_in_bfloat16_value_positions_nearly_as_in_float32() -> None:
+    values = {}
+    for precision in ("float32", "bfloat16", "auto"):
+        policy, _, lanes = built(TIC_TAC_TOE, tower="residual", channels=8, search_precision=precision)
+        for parameter in policy._network.heads.parameters():
+            parameter.data.add_(torch.linspace(-0.1, 0.1, parameter.numel()).view(parameter.shape))
+        (now,) = lanes.reset(0)
+        state: Any = now.observation["state"]  # type: ignore[index]
+        after = policy.follow((state, np.zeros(2, np.int64)), np.array([0, 4]))
+        values[precision] = np.concatenate((after.value, after.logits.ravel()))
+        decision = policy.act(now.observation, None, now.first)
+        assert decision["policy"].dtype == np.float32
+    assert values["bfloat16"] == pytest.approx(values["float32"], abs=0.02)
+    assert not np.array_equal(values["bfloat16"], values["float32"])
+    assert any(np.array_equal(values["auto"], values[name]) for name in ("float32", "bfloat16"))
+
+
 def test_a_run_trains_resumes_evaluates_and_plays_against_others(tmp_path: Path) -> None:
     options: dict[str, Any] = {
         "scheduler": "inline",

@@ -61,6 +61,8 @@ class ResidualTower(nn.Module):
 
     def forward(self, seen: dict[str, Tensor]) -> Tensor:
         board = seen[BOARD].float()
+        if not torch.is_grad_enabled():  # faster forward, but not backward
+            board = board.contiguous(memory_format=torch.channels_last)
         mover = seen[TO_PLAY].float() if TO_PLAY in seen else board.new_zeros(len(board))
         plane = mover[:, None, None, None].expand(-1, 1, *board.shape[2:])
         hidden = self.first(torch.cat((board, plane), 1)).relu_()
@@ -83,9 +85,12 @@ class AlphaZeroNetwork(Network):
         self._middle, self._radius = (spec.highest + spec.lowest) / 2.0, (spec.highest - spec.lowest) / 2.0
         self.mask_key = mask_key
 
-    def outputs(self, seen: Any) -> tuple[Tensor, Tensor]:
-        """Return logits [B, A] of all actions, and the value [B] as a share from -1 to 1."""
-        outputs = self.heads(self.tower(seen))
+    def outputs(self, seen: Any, in_bfloat16: bool = False) -> tuple[Tensor, Tensor]:
+        """Return logits [B, A] of all actions, and the value [B] as a share from -1 to 1. The tower may compute in
+        bfloat16."""
+        with torch.autocast(self.heads.weight.device.type, torch.bfloat16, enabled=in_bfloat16):
+            features = self.tower(seen)
+        outputs = self.heads(features.float())
         return outputs[:, : self.num_actions], outputs[:, self.num_actions].tanh()
 
     def forward(self, observation: Any) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,7 @@ import torch
 from srl.algorithms.alphazero.board import BOARD
 from srl.algorithms.alphazero.config import STATE, TO_PLAY, AlphaZeroConfig
 from srl.algorithms.alphazero.network import AlphaZeroNetwork
-from srl.algorithms.training.devices import fetch, move, place, resolve_device
+from srl.algorithms.training.devices import fetch, move, multiplies_bfloat16, place, resolve_device
 from srl.api.policy import Decision, GradualDecisions, Policy
 from srl.api.simulator import Simulator
 from srl.base.seeding import generator, generator_state, restore_generator
@@ -42,6 +42,8 @@ class AlphaZeroPolicy(Policy):
         self._device = resolve_device(config.device)
         self._network = network.eval()
         self._flat = FlatParameters(place(network, self._device), gradients=False)
+        wanted = config.search_precision
+        self._in_bfloat16 = wanted == "bfloat16" or (wanted == "auto" and multiplies_bfloat16(self._device))
         self._search = config.build_search(simulator.spec.num_actions) if config.simulations else None
         self._random = generator(seed, "search")
         self._computing = threading.Lock()  # guards the generator
@@ -113,7 +115,8 @@ class AlphaZeroPolicy(Policy):
         parts = dict(seen) if isinstance(seen, Mapping) else {BOARD: seen}
         if self._simulator.spec.num_players > 1:
             parts[TO_PLAY] = to_play
-        logits, share = self._network.outputs(map_tree(lambda array: move(array, self._device), parts))
+        inputs = map_tree(lambda array: move(array, self._device), parts)
+        logits, share = self._network.outputs(inputs, self._in_bfloat16)
         return fetch(self._network.value_of(share)).numpy(), fetch(logits).numpy()
 
     def gradual_decisions(self) -> GradualDecisions | None:
