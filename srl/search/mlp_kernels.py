@@ -112,10 +112,10 @@ def bound(outputs: Array, bias: Array, bounds: int, latent: Array) -> None:
 
 
 @compiled
-def pass_hidden(layers: Layers, hidden: Array, first: Array, second: Array, begin: int) -> Array:
-    """Apply rectified layers from `begin` on, and the last one without its bias."""
+def pass_hidden(layers: Layers, hidden: Array, first: Array, second: Array, begin: int, end: int) -> Array:
+    """Apply layers from `begin` to before `end`, all rectified but the last one, which is without its bias."""
     last = len(layers.starts) - 1
-    for index in range(begin, last + 1):
+    for index in range(begin, end):
         work = second if index % 2 else first
         hidden = dense(layers, index, hidden, layers.sizes[index], work)
         if index < last:
@@ -126,7 +126,7 @@ def pass_hidden(layers: Layers, hidden: Array, first: Array, second: Array, begi
 @compiled
 def represent(layers: Layers, observations: Array, bounds: int, work: Work) -> None:
     """Map observations [L, D] to work.latent."""
-    outputs = pass_hidden(layers, observations, work.first, work.second, 0)
+    outputs = pass_hidden(layers, observations, work.first, work.second, 0, len(layers.starts))
     bound(outputs, biases(layers, len(layers.starts) - 1), bounds, work.latent)
 
 
@@ -143,7 +143,7 @@ def imagine(layers: Layers, actions: Array, bounds: int, work: Work) -> None:
             hidden[row, i] += embedding[i]
     if last > 0:
         rectify(hidden, bias)
-        hidden = pass_hidden(layers, hidden, work.first, work.second, 1)
+        hidden = pass_hidden(layers, hidden, work.first, work.second, 1, last + 1)
     bound(hidden, biases(layers, last), bounds, work.latent)
 
 
@@ -167,10 +167,12 @@ def scalar(outputs: Array, bias: Array, start: int, num_bins: int, bin_width: np
 
 
 @compiled
-def predict(layers: Layers, num_actions: int, num_bins: int, bin_width: np.float32, work: Work) -> None:
-    """Write the logits, values and rewards of work.latent."""
-    outputs = pass_hidden(layers, work.latent, work.first, work.second, 0)
-    bias = biases(layers, len(layers.starts) - 1)
+def predict(layers: Layers, heads: Layers, num_actions: int, num_bins: int, bin_width: np.float32, work: Work) -> None:
+    """Write the logits, values and rewards of work.latent. `heads` is the last layer with zeros up to whole vectors."""
+    last = len(layers.starts) - 1
+    hidden = pass_hidden(layers, work.latent, work.first, work.second, 0, last)
+    outputs = dense(heads, 0, hidden, layers.sizes[last], work.second if last % 2 else work.first)
+    bias = biases(heads, 0)
     for row in range(len(outputs)):
         for a in range(num_actions):
             work.logits[row, a] = outputs[row, a] + bias[a]
@@ -187,6 +189,7 @@ def search_all(
     states: Array,
     dynamics: Layers,
     prediction: Layers,
+    heads: Layers,
     bounds: int,
     num_bins: int,
     bin_width: np.float32,
@@ -207,7 +210,7 @@ def search_all(
         for lane in range(len(lanes)):
             for i in range(num_latent):
                 states[begin + lane, i] = work.latent[lane, i]
-        predict(prediction, rules.num_actions, num_bins, bin_width, work)
+        predict(prediction, heads, rules.num_actions, num_bins, bin_width, work)
         problem, where = advance(
             nodes, picks, rules, lanes, work.reward, discount, work.value, work.logits, legal, chance
         )
