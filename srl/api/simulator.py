@@ -102,7 +102,7 @@ class Simulator(ABC):
                 bad[rows[answered], action] = replies.value >= spec.highest
         value = np.full(num, np.nan, np.float32)
         wins: Array = decisive.any(1)
-        lost: Array = legal.any(1) & (bad == legal).all(1)
+        lost: Array = np.asarray(legal.any(1) & (bad == legal).all(1))
         value[wins], value[lost] = spec.highest, spec.lowest
         moves_left = np.where(wins[:, None], decisive, np.where(lost[:, None], legal, legal & ~bad))
         return Foresight(value, moves_left)
