@@ -19,16 +19,25 @@ from srl.search.kernels import compiled, fast_exp
 from srl.search.noise import STEP, mixed_bits, mixed_seeds, uniform
 
 SEEDS = 2**24  # float32 has all whole numbers up to this one
-LOG_STD = (-5.0, 2.0)
-"""Smallest and largest log standard deviation of real-valued actions."""
+MOST_MEAN, LOG_STD = 3.0, (-5.0, 0.5)
+"""Largest mean of u, for a = tanh(u), and smallest and largest log standard deviation. Beyond them an action hardly
+changes, and a policy that got there by chance would not come back."""
+
+
+def check_std(std: float) -> None:
+    """Raise ValueError if a policy cannot have this standard deviation."""
+    low, high = map(math.exp, LOG_STD)
+    if not low < std < high:
+        raise ValueError(f"initial_std of sampled actions must be between {low:.2g} and {high:.2g}, found {std}")
 
 
 @dataclass(frozen=True)
 class ActionSamples:
     """The actions of each node, drawn from a policy (Sampled MuZero, Hubert et al. 2021).
 
-    Real-valued actions are a = tanh(u), and a node keeps u. The policy's outputs are the means of u and their log
-    standard deviations. Otherwise they are the logits of all choices."""
+    Real-valued actions are a = tanh(u), and a node keeps u. The policy's outputs x stand for the means of u and their
+    log standard deviations: 3 tanh(x / 3), and between -5 and 0.5 in proportion to tanh(x). Otherwise they are the
+    logits of all choices."""
 
     count: int
     """Number of samples."""
@@ -92,9 +101,9 @@ def child_seed(seed: np.float32, edge: int) -> np.float32:
 
 @compiled
 def draw(sampler: Sampler, policy: Array, kept: Array, logits: Array) -> None:
-    """Draw the actions of new nodes from policies [L, outputs], into `kept` [L, 1 + count * size], whose seeds are
-    given. Write the logits [L, count] of the prior: log of policy / sampling distribution, plus the log of how often an
-    action was drawn. Repeated actions have -inf, but for the first one."""
+    """Draw the actions of new nodes from policies [L, outputs], which are overwritten, into `kept`
+    [L, 1 + count * size], whose seeds are given. Write the logits [L, count] of the prior: log of policy / sampling
+    distribution, plus the log of how often an action was drawn. Repeated actions have -inf, but for the first one."""
     state = np.empty(1, np.uint64)
     shares = np.empty(policy.shape[1], np.float32)
     for row in range(len(policy)):
@@ -108,14 +117,18 @@ def draw(sampler: Sampler, policy: Array, kept: Array, logits: Array) -> None:
 @compiled
 def _draw_numbers(sampler: Sampler, policy: Array, kept: Array, logits: Array, state: Array) -> None:
     size, spread = sampler.size, np.sqrt(sampler.temperature)
+    most, low, high = np.float32(MOST_MEAN), np.float32(LOG_STD[0]), np.float32(LOG_STD[1])
+    for j in range(size):
+        policy[j] = most * np.tanh(policy[j] / most)
+        log_std = low + (high - low) * np.float32(0.5) * (np.tanh(policy[size + j]) + np.float32(1))
+        policy[size + j] = fast_exp(log_std) * spread
     for k in range(sampler.number):
         square = np.float32(0)
         for j in range(size):
             normal = np.float32(0)
             if k > 0 or kept[0] > 0:
                 normal = np.float32(np.sqrt(-2 * np.log(uniform(state))) * np.cos(2 * np.pi * uniform(state)))
-            log_std = max(min(policy[size + j], np.float32(LOG_STD[1])), np.float32(LOG_STD[0]))
-            kept[1 + k * size + j] = policy[j] + fast_exp(log_std) * spread * normal
+            kept[1 + k * size + j] = policy[j] + policy[size + j] * normal
             square += normal * normal
         # log N(u; mean, std) - log N(u; mean, std * sqrt(temperature)), up to a constant
         logits[k] = np.float32(0.5) * (np.float32(1) - sampler.temperature) * square

@@ -13,7 +13,9 @@ from srl.search import ActionSamples, GumbelSearch, MLPModelConfig, PUCTSearch, 
 from srl.search.samples import draw
 
 KINDS = {"real": ActionSamples(6, 2), "choices": ActionSamples(6, 2, (3, 4), temperature=2.0)}
-POLICY: Any = np.array([[0.3, -1.0, -0.5, 0.4]], np.float32)  # two means, two log standard deviations
+POLICY: Any = np.array([[0.3, -1.0, -0.5, 0.4]], np.float32)  # outputs for two means and two standard deviations
+MEAN = 3 * np.tanh(POLICY[0, :2] / 3)
+STD = np.exp(-5 + 5.5 * (np.tanh(POLICY[0, 2:]) + 1) / 2)
 CHOICES: Any = np.array([[0.2, 1.2, -0.4, 0.0, 0.7]], np.float32)  # of 3, and of 2
 
 
@@ -60,21 +62,21 @@ def test_a_compiled_search_equals_one_that_calls_the_network(kind: str, search: 
 
 def test_real_numbers_have_the_distribution_of_the_policy() -> None:
     found, logits = drawn(ActionSamples(20, 2, temperature=4.0), POLICY, np.arange(1, 2001))
-    mean, std = POLICY[0, :2], 2.0 * np.exp(POLICY[0, 2:])  # N(mean, std) ** (1 / 4) is N(mean, 2 std)
     flat = found.reshape(-1, 2)
-    assert flat.mean(0) == pytest.approx(mean, abs=0.05)
-    assert flat.std(0) == pytest.approx(std, rel=0.02)
-    scaled = (flat - mean) / np.exp(POLICY[0, 2:])
+    assert flat.mean(0) == pytest.approx(MEAN, abs=0.05)
+    assert flat.std(0) == pytest.approx(2.0 * STD, rel=0.02)  # N(mean, std) ** (1 / 4) is N(mean, 2 std)
+    scaled = (flat - MEAN) / STD
     corrected = (-0.5 * scaled**2 + 0.5 * (scaled / 2.0) ** 2).sum(1)  # log of policy / sampling distribution
     assert logits.ravel() - logits[0, 0] == pytest.approx(corrected - corrected[0], abs=1e-3)
     assert np.all(drawn(ActionSamples(20, 2), POLICY, np.arange(1, 9))[1] == 0.0), "a uniform prior"
 
 
-def test_standard_deviations_are_limited() -> None:
+def test_means_and_standard_deviations_are_limited() -> None:
     narrow = drawn(ActionSamples(50, 1), np.array([[0.0, -40.0]], np.float32), [3])[0]
     wide = drawn(ActionSamples(50, 1), np.array([[0.0, 40.0]], np.float32), [3])[0]
     assert np.abs(narrow).max() < 6 * np.exp(-5.0)
-    assert np.abs(wide).max() < 6 * np.exp(2.0)
+    assert np.abs(wide).max() < 6 * np.exp(0.5)
+    assert drawn(ActionSamples(1, 1), np.array([[50.0, -40.0]], np.float32), [0])[0] == pytest.approx(3.0)
 
 
 def test_choices_have_the_distribution_of_the_policy_and_a_corrected_prior() -> None:
@@ -110,7 +112,11 @@ def test_without_noise_samples_are_always_the_same_and_begin_with_the_most_likel
     assert not np.array_equal(root.state, model.root(seen, np.arange(3)).state)
     outputs = slow(model, "prediction", root.state[:, :16])
     first = sampled_actions(KINDS[kind], root.state)[:, 0]
-    best = outputs[:, :2] if kind == "real" else np.stack((outputs[:, :3].argmax(1), outputs[:, 3:7].argmax(1)), 1)
+    best = (
+        3 * np.tanh(outputs[:, :2] / 3)
+        if kind == "real"
+        else np.stack((outputs[:, :3].argmax(1), outputs[:, 3:7].argmax(1)), 1)
+    )
     assert first == pytest.approx(best, abs=1e-4)
     assert not np.allclose(first, sampled_actions(KINDS[kind], root.state)[:, 1])
 

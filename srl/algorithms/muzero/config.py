@@ -60,6 +60,9 @@ class MuZeroConfig(OffPolicyConfig):
     sampled_temperature: float = 1.0
     """With sampled actions: they are drawn with probabilities proportional to policy^(1 / temperature), and the prior
     of the search is corrected for it. Above 1, searches see more unlikely actions."""
+    entropy_weight: float = 0.1
+    """With sampled actions: weight of the policy's entropy, which the loss subtracts. It keeps a policy from drifting
+    to the bounds of the actions while the model still knows little about them."""
     search_memory_mb: int = 1024
     """Memory that the trees of a policy may take, in megabytes."""
     tower: Literal["dense", "residual"] = "dense"
@@ -113,7 +116,7 @@ class MuZeroConfig(OffPolicyConfig):
         self._check_counts("latent_size", "unroll", "target_update", "considered_actions", "search_memory_mb")
         self._check_not_negative(
             *("simulations", "value_weight", "consistency_weight", "temperature", "temperature_final"),
-            "sampled_actions",
+            *("sampled_actions", "entropy_weight"),
         )
         self._check_positive("bin_width", "dirichlet_alpha", "sampled_temperature")
         self._check_range("dirichlet_fraction")
@@ -139,6 +142,10 @@ class MuZeroConfig(OffPolicyConfig):
         if not (has_choices or is_bounded(action)):
             expected = "Discrete or MultiDiscrete actions, or a Box of real numbers with finite bounds, low < high"
             raise ValueError(f"muzero needs {expected}; found {action}; for this space use ppo")
+        if isinstance(action, Box):
+            from srl.search.samples import check_std
+
+            check_std(self.initial_std)
         if self.simulations < 1:
             raise ValueError(
                 f"simulations must be at least 1 in training, found {self.simulations}; only `srl eval latest "

@@ -18,6 +18,7 @@ from torch.nn import functional
 from srl.algorithms.alphazero.config import TO_PLAY
 from srl.algorithms.dqn.build import plain_layer
 from srl.algorithms.muzero.config import MuZeroConfig
+from srl.algorithms.muzero.samples import bounded_policy, output_for
 from srl.algorithms.offpolicy.normalization import normalized
 from srl.algorithms.r2d2.returns import unscale
 from srl.api.spaces import Dict, Discrete, Space
@@ -54,10 +55,10 @@ class MuZeroNetwork(Network):
 
     bins: Tensor
 
-    def __init__(self, model: MLPModelConfig, encoder: nn.Module, mask_key: str, initial_log_std: float = 0.0) -> None:
+    def __init__(self, model: MLPModelConfig, encoder: nn.Module, mask_key: str, initial_std: float = 1.0) -> None:
         super().__init__()
         self.model = model
-        self._initial_log_std = initial_log_std
+        self._initial_output = output_for(initial_std)  # of a standard deviation of real-valued actions
         self._build_parts(model)
         self.encoder = encoder
         self.mask_key = mask_key
@@ -73,9 +74,7 @@ class MuZeroNetwork(Network):
         self.prediction: Any = DenseLayers(sizes["prediction"], is_zero=True)
         if model.samples and not model.samples.choices:
             num_actions = model.samples.size
-            nn.init.constant_(
-                self.prediction.layers[-1].bias.data[num_actions : 2 * num_actions], self._initial_log_std
-            )
+            nn.init.constant_(self.prediction.layers[-1].bias.data[num_actions:][:num_actions], self._initial_output)
 
     @property
     def num_compiled(self) -> int:
@@ -129,6 +128,8 @@ class MuZeroNetwork(Network):
         outputs = self.prediction(latent)
         model = self.model
         policy, value, reward = outputs.split((model.num_policy, model.num_bins, model.num_bins), 1)
+        if model.samples and not model.samples.choices:
+            policy = bounded_policy(policy)
         return policy, value, reward
 
     def mean(self, logits: Tensor) -> Tensor:
@@ -177,7 +178,7 @@ def build_muzero_network(observation: Space, action: Space, config: MuZeroConfig
             from srl.algorithms.muzero.boards import build_board_network
 
             return build_board_network(seen, model, config, mask_key)
-        return MuZeroNetwork(model, encoder, mask_key, math.log(config.initial_std))
+        return MuZeroNetwork(model, encoder, mask_key, config.initial_std)
 
 
 def build_consistency(config: MuZeroConfig, seed: int) -> Consistency:

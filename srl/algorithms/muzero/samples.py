@@ -13,8 +13,12 @@ from torch import Tensor
 from srl.api.spaces import Box, Discrete, MultiDiscrete, Space, choice_sizes
 from srl.base.tree import Array
 from srl.networks.distributions.action_scaling import ActionScaling, finite_scaling
+from srl.networks.distributions.squashed_gaussian import log_slope
 from srl.search import ActionSamples
-from srl.search.samples import LOG_STD
+from srl.search.samples import LOG_STD, MOST_MEAN
+
+NODES, WEIGHTS = (array.tolist() for array in np.polynomial.hermite_e.hermegauss(7))
+WEIGHTS = [weight / math.sqrt(2.0 * math.pi) for weight in WEIGHTS]
 
 
 @dataclass(frozen=True)
@@ -62,12 +66,38 @@ def actions_of(action: Space) -> SampledActions:
     return SampledActions(() if isinstance(action, Discrete) else (len(choices),), choices)
 
 
+def bounded_policy(outputs: Tensor) -> Tensor:
+    """Return the means and log standard deviations [B, 2 size] that the outputs of a network stand for."""
+    mean, log_std = outputs.chunk(2, -1)
+    low, high = LOG_STD
+    return torch.cat((MOST_MEAN * (mean / MOST_MEAN).tanh(), low + (high - low) * 0.5 * (log_std.tanh() + 1.0)), -1)
+
+
+def output_for(std: float) -> float:
+    """Return the output that stands for a standard deviation."""
+    low, high = LOG_STD
+    return math.atanh(2.0 * (math.log(std) - low) / (high - low) - 1.0)
+
+
+def entropy(samples: ActionSamples, policy: Tensor) -> Tensor:
+    """Return the entropies [B] of policies [B, outputs]: of a = tanh(u) for real numbers, by Gauss-Hermite quadrature
+    of the mean of log(1 - tanh(u)^2)."""
+    if samples.choices:
+        parts = [part.log_softmax(-1) for part in torch.split(policy, samples.choices, -1)]
+        return -torch.stack([(part.exp() * part).sum(-1) for part in parts]).sum(0)
+    mean, log_std = policy.chunk(2, -1)
+    std = log_std.exp()
+    found = log_std + 0.5 * math.log(2.0 * math.pi * math.e)
+    for node, weight in zip(NODES, WEIGHTS, strict=True):
+        found = found + weight * log_slope(mean + node * std)
+    return found.sum(-1)
+
+
 def log_probability(samples: ActionSamples, policy: Tensor, sampled: Tensor) -> Tensor:
     """Return the log-probabilities [B, count] of sampled actions [B, count, size] under policies [B, outputs]. Those of
     real numbers are densities of u, which differ from those of tanh(u) by a term that has no gradient."""
     if not samples.choices:
         mean, log_std = policy[:, None].chunk(2, -1)
-        log_std = log_std.clamp(*LOG_STD)
         scaled = (sampled - mean) * (-log_std).exp()
         return -(0.5 * scaled.square() + log_std + 0.5 * math.log(2.0 * math.pi)).sum(-1)
     parts = torch.split(policy, samples.choices, -1)

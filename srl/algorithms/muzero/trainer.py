@@ -12,7 +12,7 @@ from torch.nn import functional
 from srl.algorithms.alphazero.config import TO_PLAY
 from srl.algorithms.muzero.config import MuZeroConfig
 from srl.algorithms.muzero.network import Consistency, MuZeroNetwork, build_consistency
-from srl.algorithms.muzero.samples import SampledActions, log_probability
+from srl.algorithms.muzero.samples import SampledActions, entropy, log_probability
 from srl.algorithms.muzero.targets import bin_loss, for_movers, windows
 from srl.algorithms.offpolicy.learner import ModuleLearner
 from srl.algorithms.offpolicy.normalization import NewObservations
@@ -157,6 +157,10 @@ class MuZeroTrainer(TransitionTrainer):
             "reward_loss": (reward_loss * batch.has_reward * weight[1:]).sum(),
         }
         loss = losses["policy_loss"] + config.value_weight * losses["value_loss"] + losses["reward_loss"]
+        if self._samples is not None and config.entropy_weight:
+            spread = entropy(self._samples, policy.flatten(0, 1)).view(weight.shape)
+            losses["policy_entropy"] = (spread * batch.has_policy * weight).sum()
+            loss = loss - config.entropy_weight * losses["policy_entropy"]
         if self._consistency is not None:
             losses["consistency_loss"] = self._inconsistency(self._consistency, latents[1:], batch, weight[1:])
             loss = loss + config.consistency_weight * losses["consistency_loss"]
@@ -168,13 +172,13 @@ class MuZeroTrainer(TransitionTrainer):
         with torch.no_grad():
             found = network.mean(value[0])
             errors = (found - values[0]).abs() * batch.has_value[0]
-            entropy = -(batch.policy[0] * batch.policy[0].clamp(min=1e-9).log()).sum(-1)
+            search_entropy = -(batch.policy[0] * batch.policy[0].clamp(min=1e-9).log()).sum(-1)
             metrics = {
                 "loss": loss,
                 **losses,
                 "value": (found * batch.has_value[0]).mean(),
                 "td_error": errors.mean(),
-                "search_entropy": (entropy * batch.has_policy[0]).mean(),
+                "search_entropy": (search_entropy * batch.has_policy[0]).mean(),
             }
             return metrics, errors
 
