@@ -260,8 +260,8 @@ class Dashboard:
 
 
 def _pause(began: float) -> float:
-    """Return after how many seconds a page may ask again for what has taken so long: at most every 50th of them is
-    spent on it."""
+    """Return the seconds after which a page may repeat a request that took the time since `began`. Requests of one
+    page thus take at most 2 % of the server's time."""
     return max(SERIES_SECONDS, 50 * (time.thread_time() - began))
 
 

@@ -17,6 +17,9 @@ from srl.search.results import Evaluation, Step
 from srl.search.samples import NO_SAMPLES, ActionSamples, draw, root_seeds
 from srl.search.states import aligned_zeros, as_array
 
+VECTOR = 16
+"""Numbers of a vector register (AVX-512)."""
+
 
 @dataclass(frozen=True)
 class MLPModelConfig:
@@ -135,13 +138,31 @@ class MLPModel:
             )
             for part, sizes in config.sizes().items()
         }
+        num_inputs, num_outputs = config.sizes()["prediction"][-2:]
+        width = -(-num_outputs // VECTOR) * VECTOR
+        index = len(config.prediction)
+        self._heads = [parameters[positions[f"prediction.{index}.weight"] :][: num_inputs * num_outputs]]
+        self._heads.append(parameters[positions[f"prediction.{index}.bias"] :][:num_outputs])
+        self._padded = Layers(
+            aligned_zeros((num_inputs + 1) * width), np.zeros(1, np.int64), np.array([num_inputs, width])
+        )
         self._work: dict[int, Work] = {}
+
+    def padded_heads(self) -> Layers:
+        """Return a copy of the last layer of the prediction in which rows have whole vectors: products with it take
+        half of the time."""
+        num_inputs, width = self._padded.sizes.tolist()
+        rows = self._padded.flat.reshape(num_inputs + 1, width)
+        weights, bias = self._heads
+        rows[:-1, : len(bias)] = weights.reshape(num_inputs, len(bias))
+        rows[-1, : len(bias)] = bias
+        return self._padded
 
     def work(self, num_lanes: int) -> Work:
         """Return memory for one pass of so many rows."""
         if num_lanes not in self._work:
             config = self.config
-            widest = max(max(sizes[1:]) for sizes in config.sizes().values())
+            widest = max(int(self._padded.sizes[1]), *(max(sizes[1:]) for sizes in config.sizes().values()))
             shapes = {
                 "latent": (num_lanes, config.latent_size),
                 "first": (num_lanes * widest,),
@@ -198,4 +219,4 @@ class MLPModel:
 
     def _predict(self, work: Work) -> None:
         config = self.config
-        mlp_kernels.predict(self.layers["prediction"], config.num_bins, self.bin_width, work)
+        mlp_kernels.predict(self.layers["prediction"], self.padded_heads(), config.num_bins, self.bin_width, work)

@@ -116,10 +116,10 @@ def bound(outputs: Array, bias: Array, bounds: int, latent: Array) -> None:
 
 
 @compiled
-def pass_hidden(layers: Layers, hidden: Array, first: Array, second: Array, begin: int) -> Array:
-    """Apply rectified layers from `begin` on, and the last one without its bias."""
+def pass_hidden(layers: Layers, hidden: Array, first: Array, second: Array, begin: int, end: int) -> Array:
+    """Apply layers from `begin` to before `end`, all rectified but the last one, which is without its bias."""
     last = len(layers.starts) - 1
-    for index in range(begin, last + 1):
+    for index in range(begin, end):
         work = second if index % 2 else first
         hidden = dense(layers, index, hidden, layers.sizes[index], work)
         if index < last:
@@ -130,7 +130,7 @@ def pass_hidden(layers: Layers, hidden: Array, first: Array, second: Array, begi
 @compiled
 def represent(layers: Layers, observations: Array, bounds: int, work: Work) -> None:
     """Map observations [L, D] to work.latent."""
-    outputs = pass_hidden(layers, observations, work.first, work.second, 0)
+    outputs = pass_hidden(layers, observations, work.first, work.second, 0, len(layers.starts))
     bound(outputs, biases(layers, len(layers.starts) - 1), bounds, work.latent)
 
 
@@ -152,7 +152,7 @@ def imagine(layers: Layers, actions: Array, sampler: Sampler, bounds: int, work:
                 hidden[row, i] += embedding[i]
     if last > 0:
         rectify(hidden, bias)
-        hidden = pass_hidden(layers, hidden, work.first, work.second, 1)
+        hidden = pass_hidden(layers, hidden, work.first, work.second, 1, last + 1)
     bound(hidden, biases(layers, last), bounds, work.latent)
 
 
@@ -176,10 +176,12 @@ def scalar(outputs: Array, bias: Array, start: int, num_bins: int, bin_width: np
 
 
 @compiled
-def predict(layers: Layers, num_bins: int, bin_width: np.float32, work: Work) -> None:
-    """Write the policies, values and rewards of work.latent."""
-    outputs = pass_hidden(layers, work.latent, work.first, work.second, 0)
-    bias, num_policy = biases(layers, len(layers.starts) - 1), work.policy.shape[1]
+def predict(layers: Layers, heads: Layers, num_bins: int, bin_width: np.float32, work: Work) -> None:
+    """Write the policies, values and rewards of work.latent. `heads` is the last layer, padded to whole vectors."""
+    last = len(layers.starts) - 1
+    hidden = pass_hidden(layers, work.latent, work.first, work.second, 0, last)
+    outputs = dense(heads, 0, hidden, layers.sizes[last], work.second if last % 2 else work.first)
+    bias, num_policy = biases(heads, 0), work.policy.shape[1]
     for row in range(len(outputs)):
         for a in range(num_policy):
             work.policy[row, a] = outputs[row, a] + bias[a]
@@ -204,6 +206,7 @@ def search_all(
     states: Array,
     dynamics: Layers,
     prediction: Layers,
+    heads: Layers,
     bounds: int,
     num_bins: int,
     bin_width: np.float32,
@@ -228,7 +231,7 @@ def search_all(
         for lane in range(len(lanes)):
             for i in range(num_latent):
                 states[begin + lane, i] = work.latent[lane, i]
-        predict(prediction, num_bins, bin_width, work)
+        predict(prediction, heads, num_bins, bin_width, work)
         if sampler.number:
             draw(sampler, work.policy, work.kept, work.logits)
             states[begin : begin + len(lanes), num_latent:] = work.kept

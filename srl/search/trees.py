@@ -184,6 +184,7 @@ class Trees:
             self._states.rows,
             model.layers["dynamics"],
             model.layers["prediction"],
+            model.padded_heads(),
             model.bounds,
             model.config.num_bins,
             model.bin_width,

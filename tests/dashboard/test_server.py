@@ -153,6 +153,7 @@ def test_names_and_rows_that_are_no_text_or_too_deep_hide_nothing(
     found = {run["key"]: run["state"] for run in get(client, "runs")["runs"]}
     assert found == {"whole": "finished", "bad\\xff": "finished", "deep": "killed", "pipe": "finished"}
     assert "\\xfe" in get(client, "run", key="bad\\xff")["logs"]
+    assert get(client, "log", key="bad\\xff", name="\\xfe")["text"] == ""
     assert get(client, "series", key="deep", name="return")["series"] == {}
 
 
@@ -167,7 +168,7 @@ def test_what_cannot_be_read_is_said(
         getattr(run, name).mkdir()
     stat = Path.stat
 
-    def refused(path: Path, **options: bool) -> os.stat_result:  # tests run as root, who may read everything
+    def refused(path: Path, **options: bool) -> os.stat_result:  # tests may run as root, which reads everything
         if path.parent.name == "closed":
             raise PermissionError(errno.EACCES, "Permission denied", str(path))
         return stat(path, **options)

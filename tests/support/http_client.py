@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,7 +55,7 @@ class HttpClient:
     def post(self, path: str, content: str, headers: Mapping[str, str] | None = None) -> Answer:
         return self._request("POST", path, headers or {}, content)
 
-    def events(self, path: str, headers: Mapping[str, str] | None = None) -> Iterator[tuple[str, Any]]:
+    def events(self, path: str, headers: Mapping[str, str] | None = None) -> Generator[tuple[str, Any], None, None]:
         """Yield the server-sent events at a path, each with its name and content."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
