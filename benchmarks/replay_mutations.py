@@ -71,8 +71,8 @@ REPLAY_MUTATIONS: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     (
         "replay: rows without a decision are drawn",
         KERNELS,
-        "            if flags[strip, unit - strip * num_rows] & ACTING:\n                break",
-        "            break",
+        "            if flags[strip, row] & ACTING:\n                break\n        units[i] = strip * num_rows + row",
+        "            break\n        units[i] = strip * num_rows + row",
         MEMORY,
     ),
     (
