@@ -47,7 +47,9 @@ CONNECT_FOUR = replace(
     alphazero=(
         _OPENINGS,
         Setting("lanes", 128, "searches of many games share each call of the network"),
-        Setting("algo.hidden_sizes", (256, 256, 256), "a compromise: more layers see more, but search less"),
+        Setting("algo.tower", "residual", "convolutions see threats anywhere on the board"),
+        Setting("algo.search_precision", "auto", "searches take most of the time"),
+        Setting("algo.foresight", 2, "a threat that is overlooked loses the game"),
         Setting("algo.replay_size", 200_000, "about 8,000 games"),
         Setting("algo.learning_starts", 10_000, "a few hundred games"),
         Setting("algo.search_value_share", 0.5, "results of games vary more than what a search finds"),
