@@ -55,7 +55,7 @@ MAY_IMPORT = {
 # not listed are free.
 ROOMS = {
     "algorithms": "returns training torch_policy actor_critic ppo ppg a2c impala mappo offpolicy dqn r2d2 sac offline "
-    "qmix muzero alphazero",
+    "qmix alphazero muzero",
     "environments": "failures factories spaces conversion adapters mujoco pettingzoo games hide_and_seek registry",
     "environments/hide_and_seek": "options variants physics perception rules rendering lanes",
     "experiments": "options recipes graph session sweeps",

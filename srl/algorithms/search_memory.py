@@ -13,8 +13,8 @@ EVALUATION_LANES = 16
 
 
 def check_search_memory(search: Search, num_lanes: int, state_bytes: int) -> None:
-    """Raise ValueError if searches of so many lanes at once, in states of so many bytes, need more than the option
-    `search_memory_mb` allows."""
+    """Raise ValueError if searching `num_lanes` trees at once, with states of `state_bytes` each, needs more memory
+    than the option `search_memory_mb` allows."""
     needed, limit = math.ceil(search.bytes(num_lanes, state_bytes) / 2**20), search.max_memory_mb
     if needed > limit:
         raise ValueError(

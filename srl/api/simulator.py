@@ -101,8 +101,7 @@ class Simulator(ABC):
                 replies = self.foresee(moves.state[answered], plies - 1)
                 bad[rows[answered], action] = replies.value >= spec.highest
         value = np.full(num, np.nan, np.float32)
-        wins: Array = decisive.any(1)
-        lost: Array = legal.any(1) & (bad == legal).all(1)
+        wins, lost = np.any(decisive, axis=1), np.any(legal, axis=1) & np.all(bad == legal, axis=1)
         value[wins], value[lost] = spec.highest, spec.lowest
         moves_left = np.where(wins[:, None], decisive, np.where(lost[:, None], legal, legal & ~bad))
         return Foresight(value, moves_left)

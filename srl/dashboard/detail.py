@@ -23,10 +23,10 @@ from srl.experiments.recipes.apply import settings_for
 from srl.experiments.recipes.single_agent import RECIPES
 from srl.storage import checkpoints
 from srl.storage.curves import flat_options
-from srl.storage.run_directory import RunDirectory, slug
+from srl.storage.run_directory import RunDirectory, as_text, slug
 
 MAX_POLICIES = 40
-"""Policies in an event, and the streams of so many."""
+"""Largest number of policies, and of policies whose streams are shown, in an event."""
 MAX_CHECKPOINTS = 200
 MAX_LOGS = 1000
 """Checkpoints and logs that are listed; the log of any worker can be asked for."""
@@ -174,7 +174,13 @@ def videos_of(run: RunDirectory) -> list[str]:
 
 
 def logs_of(run: RunDirectory) -> list[str]:
-    return sorted(entry.name.removesuffix(".log") for entry in _files(run.logs) if entry.name.endswith(".log"))
+    return sorted(_log_files(run))
+
+
+def _log_files(run: RunDirectory) -> dict[str, str]:
+    """Return the path of each log by the name that is shown."""
+    logs = (entry for entry in _files(run.logs) if entry.name.endswith(".log"))
+    return {as_text(entry.name.removesuffix(".log")): entry.path for entry in logs}
 
 
 def _files(path: Path) -> list[os.DirEntry[str]]:
@@ -188,9 +194,9 @@ def _files(path: Path) -> list[os.DirEntry[str]]:
 
 def log_tail(run: RunDirectory, name: str) -> str:
     """Return the end of a worker's log. Raises LookupError for a name that is not one of `logs_of`."""
-    if name not in logs_of(run):
+    if (path := _log_files(run).get(name)) is None:
         raise LookupError(f"there is no log {name!r}")
-    with open_regular(run.logs / f"{name}.log") as file:
+    with open_regular(Path(path)) as file:
         end = file.seek(0, 2)
         file.seek(max(0, end - LOG_BYTES))
         text = file.read(LOG_BYTES).decode(errors="replace")

@@ -1,4 +1,4 @@
-"""What an open page is told: changes of the table of runs, or the state of one run. One feed serves one page."""
+"""Updates of an open page: changes of the table of runs, or the state of one run. One feed serves one page."""
 
 from __future__ import annotations
 

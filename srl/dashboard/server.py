@@ -27,6 +27,7 @@ from srl.dashboard import detail
 from srl.dashboard.access import HEADERS, Access
 from srl.dashboard.actions import Action, ActionError, carry_out
 from srl.dashboard.catalog import Catalog, Entry
+from srl.dashboard.comparisons import Comparisons, TooManyCurvesError
 from srl.dashboard.feeds import RunFeed, TableFeed, encoded, event, page_stamp, state_of
 from srl.dashboard.series import SeriesCache
 
@@ -88,6 +89,7 @@ class Dashboard:
     def __init__(self, catalog: Catalog, access: Access) -> None:
         self.catalog = catalog
         self._series = SeriesCache()
+        self._comparisons = Comparisons(self._series)
         self._open_streams = 0
         self._limiter: anyio.CapacityLimiter | None = None
         answers: Mapping[str, Callable[[Request], Any]] = {
@@ -115,7 +117,7 @@ class Dashboard:
     async def _answer(self, find: Callable[[Request], Any], request: Request) -> Response:
         try:
             return _json(await self._in_thread(partial(find, request)))
-        except (LookupError, RefusedError) as error:
+        except (LookupError, RefusedError, TooManyCurvesError) as error:
             return _json({"error": str(error.args[0])}, 404 if isinstance(error, LookupError) else 400)
         except (OSError, ValueError, TypeError, RecursionError) as error:  # files that are damaged or not readable
             return _json({"error": f"this cannot be read: {error}"}, 422)
@@ -182,7 +184,7 @@ class Dashboard:
         runs = [self.catalog.find(key).directory for key in keys]
         grouped = request.query_params.get("grouped") == "1"
         began = time.thread_time()
-        found = self._series.compare(runs, metrics, _axis(request), grouped)
+        found = self._comparisons.compare(runs, metrics, _axis(request), grouped)
         return {**found, "seconds": _pause(began)}
 
     def log(self, request: Request) -> Any:
@@ -260,8 +262,8 @@ class Dashboard:
 
 
 def _pause(began: float) -> float:
-    """Return after how many seconds a page may ask again for what has taken so long: at most every 50th of them is
-    spent on it."""
+    """Return the seconds after which a page may repeat a request that took the time since `began`. Requests of one
+    page thus take at most 2 % of the server's time."""
     return max(SERIES_SECONDS, 50 * (time.thread_time() - began))
 
 

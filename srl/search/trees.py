@@ -191,6 +191,7 @@ class Trees:
             model.discount,
             ALL_LEGAL,
             NO_CHANCE,
+            model.sampler,
             model.work(len(lanes)),
         )
         self._check(*problem, lanes)

@@ -183,7 +183,7 @@ def test_weight_decay_is_a_part_of_the_gradient() -> None:
 
 
 def test_halves_of_a_batch_have_the_gradient_of_the_batch_on_average() -> None:
-    """As the trainers of `--trainers 2` add theirs, with weight decay."""
+    """Two trainers (`--trainers 2`) add gradients in this way, with weight decay."""
     _, batch = replayed([1, 0, 2, 3, 4, 6], 16, 1)
 
     def gradient(rows: slice) -> torch.Tensor:
@@ -254,7 +254,7 @@ def test_foresight_finds_a_win_and_prevents_one_with_few_simulations(plies: int,
     (now,) = lanes.reset(0)
     for move in [0, 8, 1]:
         (now,) = lanes.step((np.array([move]),))
-    state: Any = now.observation["state"]  # type: ignore[index]
+    state: Any = now.observation["state"]
     after = policy.follow((state, np.array([1])), np.array([3]))
     assert (after.value[0], after.legal[0].nonzero()[0].tolist()) == (1.0, [2])
 
@@ -421,7 +421,7 @@ def test_searches_in_bfloat16_value_positions_nearly_as_in_float32() -> None:
         for parameter in policy._network.heads.parameters():
             parameter.data.add_(torch.linspace(-0.1, 0.1, parameter.numel()).view(parameter.shape))
         (now,) = lanes.reset(0)
-        state: Any = now.observation["state"]  # type: ignore[index]
+        state: Any = now.observation["state"]
         after = policy.follow((state, np.zeros(2, np.int64)), np.array([0, 4]))
         values[precision] = np.concatenate((after.value, after.logits.ravel()))
         decision = policy.act(now.observation, None, now.first)

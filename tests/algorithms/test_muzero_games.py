@@ -138,7 +138,7 @@ def test_signs_follow_who_moves_also_if_a_player_moves_twice() -> None:
 
 @pytest.mark.parametrize("search", ["gumbel", "puct"])
 def test_a_search_turns_the_sign_with_every_move(search: Any) -> None:
-    """All positions are worth 0.5 for whoever is to move: after one move, -0.5 * gamma for the one who made it."""
+    """All positions are worth 0.5 for the player to move, so that a move is worth -0.5 * gamma."""
     lanes = TIC_TAC_TOE.build(2)
     team = lanes.spec.teams[0]
     config = MuZeroConfig(**{**SMALL, "search": search, "num_bins": 3, "bin_width": 1.0})

@@ -195,7 +195,7 @@ def test_reanalysis_covers_the_rows_that_targets_are_read_from(bootstrap: Any, r
 
 
 def test_halves_of_a_batch_have_the_gradient_of_the_batch_on_average() -> None:
-    """As the trainers of `--trainers 2` add theirs."""
+    """Two trainers (`--trainers 2`) add gradients in this way."""
 
     def gradient(lanes: slice) -> Tensor:
         batch, trainer = drawn(), shaken(trainer_of(consistency_weight=2.0))

@@ -17,7 +17,7 @@ from srl.algorithms.ppo.config import PPOConfig
 from srl.api.algorithm import AlgorithmConfig
 from srl.api.spaces import Box, Discrete, Space
 from srl.base.config import UntrustedCode, from_data, from_file, parse_json, to_data
-from srl.base.object_names import load_object
+from srl.base.object_names import load_object, refuse_private_code
 
 
 class Body(Protocol):
@@ -130,8 +130,8 @@ def test_values_that_cannot_be_serialized_are_refused_with_their_place() -> None
     class Local:
         x: int = 1
 
-    with pytest.raises(ValueError, match="nothing inside of a function"):
-        to_data(Local())
+    with pytest.raises(ValueError, match="Local was defined inside a function, so worker processes cannot import it"):
+        refuse_private_code(to_data(Local()))
 
 
 def test_a_file_is_loaded_once_and_its_classes_round_trip(tmp_path: Path) -> None:

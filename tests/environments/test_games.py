@@ -99,7 +99,7 @@ def test_foresight_knows_what_the_rules_decide(name: str, plies: int) -> None:
 
     def winning(state: Array) -> list[int]:
         legal = np.flatnonzero(simulator.legal(state[None])[0])
-        return [a for a in legal if simulator.step(state[None], np.array([a])).reward[0] == 1]
+        return [int(a) for a in legal if simulator.step(state[None], np.array([a])).reward[0] == 1]
 
     state, counts = simulator.begin(24, random), [0, 0, 0]
     while len(state):

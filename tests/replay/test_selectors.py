@@ -112,7 +112,7 @@ def test_all_decisions_are_drawn_if_the_newest_ones_have_nothing_to_draw() -> No
     spec = spec_of(4, 1)
     memory = ReplayMemory(Replay(Transitions(), 4, 100, newest=4), spec, 0)
     fill(memory, spec, 1)
-    memory.insert(empty_block(spec), 0, 4)  # nobody acts
+    memory.insert(empty_block(spec), 0, 4)  # no lane acts
     assert memory.draw(1, 0.0).batch.num_steps == 1
 
 

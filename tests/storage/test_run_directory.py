@@ -124,7 +124,7 @@ def test_what_cannot_be_read_hides_no_run(tmp_path: Path, monkeypatch: pytest.Mo
     make(tmp_path, "closed", 300)
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "file").touch()
-    stat, iterdir = Path.stat, Path.iterdir  # tests run as root, who may read everything
+    stat, iterdir = Path.stat, Path.iterdir  # tests may run as root, which reads everything
 
     def refused(path: Path, **options: bool) -> os.stat_result:
         if path.parent.name == "closed":

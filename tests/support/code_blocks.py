@@ -17,7 +17,7 @@ import torch  # noqa: F401  # imported once for all scripts
 import srl
 
 STEPS = 1000
-LIMITS = {"steps": STEPS, "epochs": 1, "num_minibatches": 4, "seeds": 1, "trials": 1, "episodes": 2}
+LIMITS = {"steps": STEPS, "epochs": 1, "num_minibatches": 4, "seeds": 1, "trials": 1, "episodes": 2, "from_update": 1}
 
 
 def shortened(function: Any, **always: Any) -> Any:
@@ -54,6 +54,7 @@ if __name__ == "__main__":
     srl.train = shortened(srl.train, steps=STEPS, scheduler="inline", sinks=(), verbose=False)
     srl.sweep = shortened(srl.sweep, steps=STEPS, scheduler="inline", sinks=())
     srl.evaluate = shortened(srl.evaluate)
+    srl.Run.replay = shortened(srl.Run.replay)  # type: ignore[method-assign]
     failed = [name for name in sys.argv[1:] if run_script(Path(name)) != 0]
     print("failed:", *failed)
     sys.exit(1 if failed else 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,7 +55,7 @@ class HttpClient:
     def post(self, path: str, content: str, headers: Mapping[str, str] | None = None) -> Answer:
         return self._request("POST", path, headers or {}, content)
 
-    def events(self, path: str, headers: Mapping[str, str] | None = None) -> Iterator[tuple[str, Any]]:
+    def events(self, path: str, headers: Mapping[str, str] | None = None) -> Generator[tuple[str, Any], None, None]:
         """Yield the server-sent events at a path, each with its name and content."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
@@ -80,7 +80,7 @@ class HttpClient:
 
     def _request(self, method: str, path: str, headers: Mapping[str, str], content: str | None) -> Answer:
         own = {**self._headers(), **headers}
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
         try:
             connection.request(method, path, content, own)
             answer = connection.getresponse()

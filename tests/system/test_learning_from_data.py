@@ -22,7 +22,7 @@ from srl.storage.saved_policies import find_checkpoint, read_policy
 pytest.importorskip("h5py")
 
 PLAIN: dict[str, Any] = {"recipe": "none", "scheduler": "inline", "sinks": (), "verbose": False}
-SMALL = {"hidden_sizes": (16,), "batch_size": 32}
+SMALL: dict[str, Any] = {"hidden_sizes": (16,), "batch_size": 32}
 
 
 @pytest.fixture(scope="module")
@@ -143,6 +143,7 @@ class Answers(BatchTransform):
 
     def build(self, observation: Space, action: Space) -> BatchFunction:
         def answer(batch: TransitionBatch, random: np.random.Generator) -> TransitionBatch:
+            assert isinstance(batch.decision, dict)
             batch.decision["action"][...] = batch.observation @ np.array([0.1, 0.5, 1.0, 1.0]) > 0.0
             return batch
 

@@ -114,7 +114,20 @@ def test_the_number_of_replay_workers_changes_only_between_two_runs(tmp_path: Pa
         ),
         (("Pendulum-v1", "--algo", "sac", "--replay-workers", "2"), "an inline replay has no workers"),
         (("Pendulum-v1", "--algo", "sac", "--replay", "host", "--trainers", "3"), "multiple of the 3 trainers"),
-        (("Pendulum-v1", "--algo", "sac", "--replay", "host", "--horizon", "100000"), "more than a message"),
+        (
+            (
+                "Pendulum-v1",
+                "--algo",
+                "sac",
+                "--replay",
+                "host",
+                "--horizon",
+                "100000",
+                "--algo.updates-per-decision",
+                "0.1",
+            ),
+            "more than a message",
+        ),
         (
             ("Pendulum-v1", "--algo", "sac", "--replay", "host", "--replay-workers", "2", "--algo.n-step", "9"),
             "n-step 9 would end with a block of 4 steps: expected --horizon 9 or more",

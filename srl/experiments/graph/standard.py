@@ -7,7 +7,7 @@ import os
 from dataclasses import replace
 from typing import Any
 
-from srl.api.algorithm import AlgorithmConfig
+from srl.api.algorithm import AlgorithmConfig, check_decision
 from srl.api.block import BlockSpec
 from srl.api.dataflow import Dataflow, Replay
 from srl.api.experiment import Experiment, Resources, RestartRule, WorkerGroup
@@ -344,8 +344,8 @@ def _for_agents(role: RoleOptions, num_agents: int, aligned: bool) -> AlgorithmC
 
 
 def _check(role: RoleOptions, team: TeamSpec, num_rows: int, here: bool) -> None:
-    """Raise ValueError if the algorithm does not support the team's spaces, or so many observations at once. If it does
-    not run `here`, its device need not exist on this machine."""
+    """Raise ValueError if the algorithm does not support the team's spaces, or cannot decide for `num_rows`
+    observations at once. If it does not run `here`, its device need not exist on this machine."""
     subject = f"role {role.agents}={role.policy}, agent {team.agents[0]!r}"
     if role.frozen is not None:
         spaces = (team.observation, team.action)
@@ -355,6 +355,7 @@ def _check(role: RoleOptions, team: TeamSpec, num_rows: int, here: bool) -> None
     try:
         (role.algorithm if here else role.algorithm.on_cpu()).check(team.observation, team.action)
         role.algorithm.check_lanes(team.observation, team.action, num_rows)
+        check_decision(role.algorithm, team.observation, team.action)
         flow = role.algorithm.dataflow()
         if isinstance(flow, Replay) and flow.transform is not None:
             flow.transform.build(team.observation, team.action)

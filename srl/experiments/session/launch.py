@@ -67,7 +67,7 @@ def train(
     trust_code: TrustCode = False,
     verbose: bool | None = None,
     on_status: Callable[[RunStatus], None] | None = None,
-    callbacks: Sequence[Callback | str] = (),
+    callbacks: Callback | str | Sequence[Callback | str] = (),
     **options: Any,
 ) -> Run:
     """Train a policy and return the finished run.

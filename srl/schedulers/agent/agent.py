@@ -146,7 +146,8 @@ class Agent:
     def _rejoin_message(self) -> messages.Rejoin:
         join = msgspec.structs.replace(self._join_message(), host=self.host)
         workers, states = list(self._workers.values()), self._states.versions()
-        return messages.Rejoin(join, self.run, self._secret, self._relay.address, workers, states)
+        versions = {policy: store.version for policy, store in self._memory.parameters.items()}
+        return messages.Rejoin(join, self.run, self._secret, self._relay.address, workers, states, versions)
 
     def _resume_with_new_controller(self) -> None:
         """Send a new controller what its predecessor had: reports, the list of workers, and states."""

@@ -71,11 +71,16 @@ class StateReplica:
         return self._memory.commits[policy].version >= max(expected, default=-1)
 
     def send(self, policy: str, name: str) -> None:
-        """Send the last committed state to a host where a trainer is about to start, unless the host has it."""
+        """Send the last committed state to a host where a trainer is about to start, unless the host has it.
+
+        If its version is lower than one that workers have, whose state was lost while there was no controller, the
+        state gets a new version: workers would not adopt a lower one."""
         host = self._agents.hosts[name]
         snapshot = self._memory.commits[policy]
-        if snapshot.version > host.state_versions.get(policy, -1) and (committed := snapshot.read()) is not None:
-            version, state, metadata = committed
+        seen = self._agents.seen.get(policy, -1)
+        version = snapshot.version if snapshot.version >= seen else seen + 1
+        if version > host.state_versions.get(policy, -1) and (committed := snapshot.read()) is not None:
+            _, state, metadata = committed
             host.state_versions[policy] = version
             self._agents.send(name, CommittedState(policy, version, metadata, list(state)), list(state.values()))
 

@@ -39,7 +39,7 @@ def new_mark() -> int:
 
 def worker_marks(mark: int) -> Iterator[int]:
     """Yield marks below this one, for the processes of one worker each."""
-    while True:  # after so many starts of workers, those with the first marks have ended
+    while True:  # when numbers repeat, the workers with the first marks have ended
         yield from (mark | number for number in range(1, 1 << WORKER_BITS))
 
 
@@ -106,7 +106,7 @@ class MarkedCalls:
 
     def __enter__(self) -> None:
         self._depth += 1
-        if self._depth == 1 and _priority(0) == _DEFAULT_PRIORITY:  # otherwise threads cannot be told apart
+        if self._depth == 1 and _priority(0) == _DEFAULT_PRIORITY:  # otherwise marked threads look like others
             _set_priority(_MARKED_PRIORITY)
             _set_limit(self._mark)
 
