@@ -17,6 +17,7 @@ CONFIG, POLICY, NETWORK = (f"srl/algorithms/muzero/{name}.py" for name in ("conf
 ZERO, ZERO_POLICY = "srl/algorithms/alphazero/trainer.py", "srl/algorithms/alphazero/policy.py"
 
 KERNELS, NOISE, COMPILED = (f"srl/search/{name}.py" for name in ("kernels", "noise", "mlp_kernels"))
+PREFIX, SUMS = "srl/algorithms/muzero/prefix.py", (f"{TESTS}muzero_prefix.py",)
 TREES = ("tests/search/test_tree_search.py",)
 MODELS = ("tests/search/test_mlp.py",)
 SIMULATORS = ("tests/environments/test_games.py",)
@@ -131,18 +132,38 @@ SEARCH_MUTATIONS: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     (
         "muzero: noise in evaluation",
         POLICY,
-        "self.search(observation, noise=not greedy)",
-        "self.search(observation, noise=True)",
+        "self._seeds(observation, noise=not greedy), noise=not greedy)",
+        "self._seeds(observation, noise=not greedy), noise=True)",
         MUZERO,
     ),
     (
         "reanalysis: with noise",
         POLICY,
-        "self.search(observation, noise=False)",
-        "self.search(observation, noise=True)",
+        "self._decide(observation, seeds, noise=False)",
+        "self._decide(observation, seeds, noise=True)",
         REANALYSIS,
     ),
-    ("muzero: no mask in the search", POLICY, "        if allowed is None:\n", "        if True:\n", MUZERO),
+    (
+        "muzero: no mask in the search",
+        POLICY,
+        "None if allowed is None else fetch(allowed).numpy()",
+        "None",
+        MUZERO,
+    ),
+    (
+        "muzero: sums of rewards never begin again in training",
+        PREFIX,
+        "if k % HORIZON == 0 else",
+        "if k == 0 else",
+        SUMS,
+    ),
+    (
+        "muzero: sums of rewards never begin again in searches",
+        PREFIX,
+        "depth.remainder(HORIZON) != 0",
+        "depth != 0",
+        SUMS,
+    ),
     (
         "alphazero: noise in evaluation",
         ZERO_POLICY,
@@ -247,7 +268,13 @@ SEARCH_MUTATIONS: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
         "0",
         LOSSES,
     ),
-    ("muzero: reward predicted one place late", TRAINER, "bin_loss(reward[1:]", "bin_loss(reward[:-1]", LOSSES),
+    (
+        "muzero: reward predicted one place late",
+        TRAINER,
+        "latents[1:], reward[1:]",
+        "latents[:-1], reward[:-1]",
+        LOSSES,
+    ),
     # The end of an episode stops a sum twice: by itself, and because no lane acts in the row after it.
     ("muzero: bootstrap after a termination", TARGETS, "discount = 0.0\n", "discount *= 1.0\n", MUZERO),
     ("muzero: rewards of player 0 for player 1", TARGETS, "reward=cut.reward * own[:-1]", "reward=cut.reward", GAMES),
