@@ -79,19 +79,12 @@ TREE_MUTATIONS: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
         "np.float32(count) * nodes.value[lane, node]",
         TREES,
     ),
-    ("search: PUCT visits illegal actions", KERNELS, "        if prior >= 0:\n", "        if True:\n", TREES),
+    # Illegal actions are kept out twice: by their priors, and by a test where they are chosen. So the mask has to go.
     (
-        "search: Gumbel visits illegal actions inside",
+        "search: masks ignored",
         KERNELS,
-        "if score > best and nodes.prior[lane, node, a] >= 0:",
-        "if score > best:",
-        TREES,
-    ),
-    (
-        "search: Gumbel visits illegal actions of the root",
-        KERNELS,
-        "nodes.visits[lane, 0, a] == visits and nodes.prior[lane, 0, a] >= 0",
-        "nodes.visits[lane, 0, a] == visits",
+        "(len(legal) == 0 or legal[a]) and logits[a] > -np.float32(np.inf)",
+        "logits[a] > -np.float32(np.inf)",
         TREES,
     ),
     (
