@@ -96,10 +96,10 @@ class Clocked:
         self.scheduler = ProcessScheduler("test", self.memory, folder / "r", LogFiles(folder / "logs", Losses()))
         until(lambda: self.scheduler.ready, lambda: self.scheduler.poll(0.05))
 
-    def stop_zygote(self) -> None:
+    def stop_zygote(self) -> list[Event]:
         os.kill(self.scheduler._handle.process.pid, signal.SIGSTOP)
         self.now += 10.0
-        assert self.scheduler.poll(0.0) == []  # asks it
+        return self.scheduler.poll(0.0)  # asks it
 
     def pass_silence(self) -> list[Event]:
         """Let so much time pass that the zygote is replaced."""
@@ -123,7 +123,7 @@ def clocked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Clocked
 
 
 def test_only_silence_while_the_machine_runs_counts_against_a_zygote(clocked: Clocked) -> None:
-    clocked.stop_zygote()
+    assert clocked.stop_zygote() == []
     clocked.now = 1000.0
     assert clocked.scheduler.poll(0.0) == []  # the machine was suspended
     (event,) = clocked.pass_silence()
@@ -136,3 +136,14 @@ def test_a_worker_is_not_to_blame_for_a_zygote_that_does_not_start_it(clocked: C
     worker_id = WorkerId("actors", 0, 0)
     clocked.scheduler.start(worker_id, IdleConfig(), Resources(), 0)
     assert Died(worker_id, "its zygote does not answer", clean=False, blameless=True) in clocked.pass_silence()
+
+
+def test_a_worker_is_not_to_blame_for_the_death_of_the_zygote_that_was_replaced(clocked: Clocked) -> None:
+    worker_id = WorkerId("actors", 0, 0)
+    clocked.scheduler.start(worker_id, IdleConfig(), Resources(), 0)
+    until(lambda: clocked.scheduler.pid(worker_id), lambda: clocked.scheduler.poll(0.05))
+    zygote = clocked.scheduler._handle.process
+    events = clocked.stop_zygote() + clocked.pass_silence()
+    zygote.kill()  # its workers end with it
+    until(lambda: not clocked.scheduler.worker_ids(), lambda: events.extend(clocked.scheduler.poll(0.05)))
+    assert Died(worker_id, "ended", clean=False, blameless=True) in events

@@ -265,7 +265,7 @@ class ProcessScheduler(Scheduler):
         self._poller.unregister(child.pidfd)
         child.ended = True
         if child.zygote in self._retired:
-            self._remove(child, "ended", clean=False)
+            self._remove(child, "ended", clean=False, blameless=child.zygote.process.poll() is not None)
 
     def _check_zygote(self) -> None:
         """Ask the zygote for a sign of life; replace it if it does not answer."""
