@@ -67,7 +67,11 @@ class Client:
         self._base, self._token = base, token
         self.shown = 0
         for target in (self._follow, self._curves):
-            threading.Thread(target=target, daemon=True).start()
+            threading.Thread(target=self._until_closed, args=(target,), daemon=True).start()
+
+    def _until_closed(self, target: Callable[[], None]) -> None:
+        with suppress(OSError):
+            target()
 
     def _open(self, path: str) -> Any:
         headers = {"Authorization": f"Bearer {self._token}"}

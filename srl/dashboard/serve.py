@@ -12,6 +12,7 @@ import socket
 import ssl
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 
 from srl.dashboard.access import Access, host_names, is_loopback, proxy_names
 
@@ -145,9 +146,17 @@ def serve(
         access_log=False,  # addresses contain the token
         ssl_certfile=str(certificate) if certificate else None,
         ssl_keyfile=str(key) if key else None,
-        timeout_graceful_shutdown=1,
+        timeout_graceful_shutdown=3,
         server_header=False,
         lifespan="off",
     )
+    server = uvicorn.Server(config)
+    end = server.handle_exit
+
+    def handle_exit(number: int, frame: FrameType | None) -> None:
+        dashboard.close()
+        end(number, frame)
+
+    server.handle_exit = handle_exit
     with listener:
-        uvicorn.Server(config).run(sockets=[listener])
+        server.run(sockets=[listener])

@@ -91,6 +91,7 @@ class Dashboard:
         self._series = SeriesCache()
         self._comparisons = Comparisons(self._series)
         self._open_streams = 0
+        self._is_closing = False
         self._limiter: anyio.CapacityLimiter | None = None
         answers: Mapping[str, Callable[[Request], Any]] = {
             "runs": self.runs,
@@ -110,6 +111,10 @@ class Dashboard:
             Mount("/", StaticFiles(directory=ASSETS)),
         ]
         self.app: ASGIApp = Guard(Starlette(routes=routes), access)
+
+    def close(self) -> None:
+        """End the streams of events, so that the server can end."""
+        self._is_closing = True
 
     async def page(self, request: Request) -> Response:
         return HTMLResponse((ASSETS / "index.html").read_text())
@@ -241,7 +246,7 @@ class Dashboard:
         self._open_streams += 1
         try:
             quiet = BEAT_EVENTS
-            while not await request.is_disconnected():
+            while not self._is_closing and not await request.is_disconnected():
                 try:
                     message = await self._in_thread(feed.next)
                 except (OSError, ValueError, TypeError, RecursionError):  # the page asks for the reason
