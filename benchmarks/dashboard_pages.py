@@ -8,6 +8,7 @@ The runs are made up: each has a status and a file of metrics. One file serves s
 from __future__ import annotations
 
 import argparse
+import http.client
 import json
 import shutil
 import subprocess
@@ -60,6 +61,21 @@ def make_runs(root: Path, count: int, num_rows: int) -> None:
             (path / "metrics.jsonl").hardlink_to(root / "run0000" / "metrics.jsonl")
 
 
+def ask_often(address: str, count: int, process: psutil.Process) -> None:
+    """Ask for pages, the table, one run and its curves, one after another, as one browser does."""
+    place, _, token = address.removeprefix("http://").partition("/?token=")
+    paths = ["/", "/api/runs", "/api/run?key=run0000", "/api/workers?key=run0000&group=actors", "/charts.js"]
+    began, refused = time.perf_counter(), 0
+    connection = http.client.HTTPConnection(place, timeout=60)
+    for number in range(count):
+        connection.request("GET", paths[number % len(paths)], headers={"Authorization": f"Bearer {token}"})
+        answer = connection.getresponse()
+        answer.read()
+        refused += answer.status != 200
+    taken, memory = time.perf_counter() - began, process.memory_info().rss / 1e6
+    print(f"{count} requests: {count / taken:.0f} per second, {refused} not answered, server {memory:.0f} MB")
+
+
 def main() -> None:
     from playwright.sync_api import sync_playwright
 
@@ -67,6 +83,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=200, help="number of runs")
     parser.add_argument("--rows", type=int, default=100_000, help="rows of metrics in each run")
     parser.add_argument("--turns", type=int, default=3, help="number of runs that are opened, one after another")
+    parser.add_argument("--requests", type=int, default=0, help="number of further requests")
     arguments = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="srl-dashboard-"))
     server: subprocess.Popen[str] | None = None
@@ -100,6 +117,8 @@ def main() -> None:
             share = (after.user + after.system - before.user - before.system) / taken
             print(f"with one run open the server uses {100 * share:.1f} % of a core")
             browser.close()
+        if arguments.requests:
+            ask_often(address, arguments.requests, process)
     finally:
         if server is not None:
             server.terminate()

@@ -367,6 +367,8 @@ def main() -> int:
     parser.add_argument("--max-descriptors", type=float, default=4.0)
     parser.add_argument("options", nargs="*", help="options of `srl train`, behind `--`")
     arguments = parser.parse_args()
+    if "partition" in arguments.faults and shutil.which("nft") is None:
+        parser.error("a partition in one direction needs `nft` (Debian's package nftables)")
     home = Path(tempfile.mkdtemp(prefix="srl"))
     shared = set(os.listdir("/dev/shm"))
     wrong: list[str] = []

@@ -373,9 +373,9 @@ def killed(mutation: Mutation, tree: Path) -> bool:
     done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True)
     path.write_text(text)
     os.utime(path, ns=times)  # what was compiled from this file is valid again
-    if done.returncode not in (0, 1):  # 1: a test failed
+    if done.returncode > 1:  # 1: a test failed; less than 0: compiled code crashed
         sys.exit(f"{mutation.name}: the tests did not run\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-    return done.returncode == 1
+    return done.returncode != 0
 
 
 def main() -> int:

@@ -18,6 +18,9 @@ ZERO, ZERO_POLICY = "srl/algorithms/alphazero/trainer.py", "srl/algorithms/alpha
 
 KERNELS, NOISE, COMPILED = (f"srl/search/{name}.py" for name in ("kernels", "noise", "mlp_kernels"))
 TREES = ("tests/search/test_tree_search.py",)
+DRAWS, SAMPLES = ("tests/search/test_samples.py",), "srl/search/samples.py"
+SAMPLED, SUMS = (f"{TESTS}muzero_sampled.py",), (f"{TESTS}muzero_prefix.py",)
+PREFIX = "srl/algorithms/muzero/prefix.py"
 MODELS = ("tests/search/test_mlp.py",)
 SIMULATORS = ("tests/environments/test_games.py",)
 
@@ -76,19 +79,12 @@ TREE_MUTATIONS: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
         "np.float32(count) * nodes.value[lane, node]",
         TREES,
     ),
-    ("search: PUCT visits illegal actions", KERNELS, "        if prior >= 0:\n", "        if True:\n", TREES),
+    # Illegal actions are kept out twice: by their priors, and by a test where they are chosen. So the mask has to go.
     (
-        "search: Gumbel visits illegal actions inside",
+        "search: masks ignored",
         KERNELS,
-        "if score > best and nodes.prior[lane, node, a] >= 0:",
-        "if score > best:",
-        TREES,
-    ),
-    (
-        "search: Gumbel visits illegal actions of the root",
-        KERNELS,
-        "nodes.visits[lane, 0, a] == visits and nodes.prior[lane, 0, a] >= 0",
-        "nodes.visits[lane, 0, a] == visits",
+        "(len(legal) == 0 or legal[a]) and logits[a] > -np.float32(np.inf)",
+        "logits[a] > -np.float32(np.inf)",
         TREES,
     ),
     (
@@ -138,18 +134,49 @@ SEARCH_MUTATIONS: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     (
         "muzero: noise in evaluation",
         POLICY,
-        "self.search(observation, noise=not greedy)",
-        "self.search(observation, noise=True)",
+        "noise=not greedy), noise=not greedy)",
+        "noise=not greedy), noise=True)",
         MUZERO,
     ),
     (
         "reanalysis: with noise",
         POLICY,
-        "self.search(observation, noise=False)",
-        "self.search(observation, noise=True)",
+        "self._decide(observation, seeds, noise=False)",
+        "self._decide(observation, seeds, noise=True)",
         REANALYSIS,
     ),
-    ("muzero: no mask in the search", POLICY, "        if allowed is None:\n", "        if True:\n", MUZERO),
+    (
+        "muzero: no mask in the search",
+        POLICY,
+        "legal: Array | None = None if allowed is None else fetch(allowed).numpy()",
+        "legal: Array | None = None",
+        MUZERO,
+    ),
+    (
+        "muzero: samples keep a prior without correction",
+        SAMPLES,
+        "(np.float32(1) - sampler.temperature) * square",
+        "np.float32(0) * square",
+        DRAWS,
+    ),
+    (
+        "muzero: the first sample whatever the tree's action is",
+        COMPILED,
+        "kept[1 + edge * sampler.size + j]",
+        "kept[1 + j]",
+        DRAWS,
+    ),
+    ("muzero: all nodes have one seed", COMPILED, "child_seed(kept[0], edge)", "kept[0]", DRAWS),
+    (
+        "muzero: weights of samples without the actions",
+        POLICY,
+        "(result.policy[..., None], sampled)",
+        "(result.policy[..., None], 0 * sampled)",
+        SAMPLED,
+    ),
+    ("muzero: prefix not reset in a search", PREFIX, "depth.remainder(HORIZON) != 0", "depth != 0", SUMS),
+    ("muzero: the sum instead of its difference", PREFIX, "new_total - total * kept", "new_total", SUMS),
+    ("muzero: prefix not reset in training", PREFIX, "None if k % HORIZON == 0", "None if k == 0", SUMS),
     (
         "alphazero: noise in evaluation",
         ZERO_POLICY,
@@ -232,7 +259,7 @@ SEARCH_MUTATIONS: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
         ".data.clone().fill_(config",
         LOSSES,
     ),
-    ("muzero: no discount in the search", NETWORK, "            config.gamma,\n", "            1.0,\n", LOSSES),
+    ("muzero: no discount in the search", NETWORK, "else config.gamma,\n", "else 1.0,\n", LOSSES),
     (
         "muzero: dirichlet_alpha not passed",
         CONFIG,
@@ -254,7 +281,13 @@ SEARCH_MUTATIONS: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
         "0",
         LOSSES,
     ),
-    ("muzero: reward predicted one place late", TRAINER, "bin_loss(reward[1:]", "bin_loss(reward[:-1]", LOSSES),
+    (
+        "muzero: reward predicted one place late",
+        TRAINER,
+        "(latents[1:], reward[1:])",
+        "(latents[:-1], reward[:-1])",
+        LOSSES,
+    ),
     # The end of an episode stops a sum twice: by itself, and because no lane acts in the row after it.
     ("muzero: bootstrap after a termination", TARGETS, "discount = 0.0\n", "discount *= 1.0\n", MUZERO),
     ("muzero: rewards of player 0 for player 1", TARGETS, "reward=cut.reward * own[:-1]", "reward=cut.reward", GAMES),

@@ -1,4 +1,4 @@
-"""Curves for the page: read once, thinned so that extremes stay, and compared over seeds."""
+"""Curves for the page: read once, and thinned so that extremes stay."""
 
 from __future__ import annotations
 
@@ -12,20 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from srl.base.statistics import mean_of
 from srl.base.tree import Array
-from srl.storage.curves import (
-    Curve,
-    Group,
-    average,
-    curve_of,
-    differing_options,
-    group_options,
-    group_runs,
-    is_metric,
-    repeated_seeds,
-    shown_value,
-)
+from srl.storage.curves import curve_of, is_metric
 from srl.storage.metric_rows import EVENT
 from srl.storage.metric_table import MetricTable
 from srl.storage.run_directory import RunDirectory
@@ -112,8 +100,7 @@ class SeriesCache:
     def names(self, run: RunDirectory) -> list[str]:
         """Return the names of all metrics, those of the run's updates first."""
         with self.tables(run) as (metrics, system):
-            found = [name for table in (metrics, system) for name in table.names if is_metric(table, name)]
-        return sorted(dict.fromkeys(found), key=lambda name: (name.startswith(KINDS), "/" in name))
+            return metric_names(metrics, system)
 
     def events(self, run: RunDirectory) -> tuple[int, list[dict[str, Any]]]:
         """Return the last events, oldest first, and the number of earlier ones. Each has `step`, `elapsed`, `event` and
@@ -141,59 +128,11 @@ class SeriesCache:
                     found[name] = points(curve.over(axis), curve.values)
         return found
 
-    def curve(self, run: RunDirectory, name: str) -> Curve:
-        with self.tables(run) as (metrics, system):
-            return curve_of(metrics, system, name, run.name)
 
-    def compare(self, runs: Sequence[RunDirectory], metrics: Sequence[str], axis: str, grouped: bool) -> dict[str, Any]:
-        """Return the curves of runs, or the mean and 95 % interval of groups that differ only in their seeds, and the
-        options in which they differ."""
-        groups = group_runs([("" if grouped else run.name, run) for run in runs])
-        several = len({group.environment for group in groups}) > 1
-        labels = [f"{group.label} · {group.environment}" if several else group.label for group in groups]
-        options = [group_options(group.runs[0].read_raw_config()) for group in groups]
-        names = differing_options(options)
-        first = [self._final(group, metrics[0]) for group in groups]
-        return {
-            "groups": [
-                {"label": label, "seeds": len(group.by_seed()), "final": mean, "interval": interval}
-                for label, group, (mean, interval) in zip(labels, groups, first, strict=True)
-            ],
-            "curves": {name: self._bands(groups, labels, name, axis) for name in metrics},
-            "options": [{"name": n, "values": [shown_value(one.get(n)) for one in options]} for n in names],
-            "notes": repeated_seeds(groups),
-            "metrics": list(dict.fromkeys(name for run in runs for name in self.names(run))),
-        }
-
-    def _by_seed(self, group: Group, name: str) -> list[list[Curve]]:
-        found = []
-        for same in group.by_seed():
-            curves = []
-            for run in same:
-                with contextlib.suppress(ValueError):
-                    curves.append(self.curve(run, name))
-            if curves:
-                found.append(curves)
-        return found
-
-    def _bands(self, groups: Sequence[Group], labels: Sequence[str], name: str, axis: str) -> list[dict[str, Any]]:
-        found = []
-        for group, label in zip(groups, labels, strict=True):
-            if not (seeds := self._by_seed(group, name)):
-                continue
-            band = average(seeds, axis)
-            curve: dict[str, Any] = {"label": label, **points(band.x, band.mean)}
-            if band.count > 1:
-                low, high = band.mean - band.interval, band.mean + band.interval
-                curve |= {"x": numbers(band.x), "y": numbers(band.mean), "low": numbers(low), "high": numbers(high)}
-            found.append(curve)
-        return found
-
-    def _final(self, group: Group, name: str) -> tuple[float | None, float | None]:
-        """Return the mean over seeds of the last tenth of each run, and half its 95 % interval."""
-        each = [float(np.mean([curve.final() for curve in same])) for same in self._by_seed(group, name)]
-        mean = mean_of(each)
-        return mean.value if each else None, mean.interval if len(each) > 1 else None
+def metric_names(metrics: MetricTable, system: MetricTable) -> list[str]:
+    """Return the names of all metrics, those of the run's updates first."""
+    found = [name for table in (metrics, system) for name in table.names if is_metric(table, name)]
+    return sorted(dict.fromkeys(found), key=lambda name: (name.startswith(KINDS), "/" in name))
 
 
 def _numeric(values: Array) -> Array:
@@ -203,16 +142,22 @@ def _numeric(values: Array) -> Array:
 
 def points(x: Array, y: Array) -> dict[str, list[float | None]]:
     """Return at most 2 * MAX_POINTS positions and values: the lowest and highest of each stretch, in their order."""
-    if len(x) > 2 * MAX_POINTS:
-        length = -(-len(x) // MAX_POINTS)
-        stretches = np.full((-(-len(x) // length), length), np.nan)
-        stretches.flat[: len(y)] = y
-        begins = length * np.arange(len(stretches))
-        lowest = begins + np.where(np.isnan(stretches), np.inf, stretches).argmin(axis=1)
-        highest = begins + np.where(np.isnan(stretches), -np.inf, stretches).argmax(axis=1)
-        index = np.unique(np.concatenate([lowest, highest, [0, len(x) - 1]]))
-        x, y = x[index], y[index]
-    return {"x": numbers(x), "y": numbers(y)}
+    index = extremes(y, MAX_POINTS)
+    return {"x": numbers(x[index]), "y": numbers(y[index])}
+
+
+def extremes(values: Array, count: int) -> Array:
+    """Return the places of the first and last value, and of the lowest and highest of each of `count` stretches. Of few
+    values, return all places."""
+    if len(values) <= 2 * count:
+        return np.arange(len(values))
+    length = -(-len(values) // count)
+    stretches = np.full((-(-len(values) // length), length), np.nan)
+    stretches.flat[: len(values)] = values
+    begins = length * np.arange(len(stretches))
+    lowest = begins + np.where(np.isnan(stretches), np.inf, stretches).argmin(axis=1)
+    highest = begins + np.where(np.isnan(stretches), -np.inf, stretches).argmax(axis=1)
+    return np.unique(np.concatenate([lowest, highest, [0, len(values) - 1]]))
 
 
 def numbers(values: Array) -> list[float | None]:

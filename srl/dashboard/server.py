@@ -27,6 +27,7 @@ from srl.dashboard import detail
 from srl.dashboard.access import HEADERS, Access
 from srl.dashboard.actions import Action, ActionError, carry_out
 from srl.dashboard.catalog import Catalog, Entry
+from srl.dashboard.comparisons import Comparisons, TooManyCurvesError
 from srl.dashboard.feeds import RunFeed, TableFeed, encoded, event, page_stamp, state_of
 from srl.dashboard.series import SeriesCache
 
@@ -88,7 +89,9 @@ class Dashboard:
     def __init__(self, catalog: Catalog, access: Access) -> None:
         self.catalog = catalog
         self._series = SeriesCache()
+        self._comparisons = Comparisons(self._series)
         self._open_streams = 0
+        self._is_closing = False
         self._limiter: anyio.CapacityLimiter | None = None
         answers: Mapping[str, Callable[[Request], Any]] = {
             "runs": self.runs,
@@ -109,13 +112,17 @@ class Dashboard:
         ]
         self.app: ASGIApp = Guard(Starlette(routes=routes), access)
 
+    def close(self) -> None:
+        """End the streams of events, so that the server can end."""
+        self._is_closing = True
+
     async def page(self, request: Request) -> Response:
         return HTMLResponse((ASSETS / "index.html").read_text())
 
     async def _answer(self, find: Callable[[Request], Any], request: Request) -> Response:
         try:
             return _json(await self._in_thread(partial(find, request)))
-        except (LookupError, RefusedError) as error:
+        except (LookupError, RefusedError, TooManyCurvesError) as error:
             return _json({"error": str(error.args[0])}, 404 if isinstance(error, LookupError) else 400)
         except (OSError, ValueError, TypeError, RecursionError) as error:  # files that are damaged or not readable
             return _json({"error": f"this cannot be read: {error}"}, 422)
@@ -182,7 +189,7 @@ class Dashboard:
         runs = [self.catalog.find(key).directory for key in keys]
         grouped = request.query_params.get("grouped") == "1"
         began = time.thread_time()
-        found = self._series.compare(runs, metrics, _axis(request), grouped)
+        found = self._comparisons.compare(runs, metrics, _axis(request), grouped)
         return {**found, "seconds": _pause(began)}
 
     def log(self, request: Request) -> Any:
@@ -239,7 +246,7 @@ class Dashboard:
         self._open_streams += 1
         try:
             quiet = BEAT_EVENTS
-            while not await request.is_disconnected():
+            while not self._is_closing and not await request.is_disconnected():
                 try:
                     message = await self._in_thread(feed.next)
                 except (OSError, ValueError, TypeError, RecursionError):  # the page asks for the reason

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from srl.api.algorithm import AlgorithmConfig
 from srl.api.streams import Batch
@@ -37,6 +38,8 @@ WRITE_SECONDS = 1.0
 SEGMENT_BYTES = 8 << 20
 HELD_BYTES = 256 << 20
 """Amount of batches that are held in memory while the disk is slow or full. Beyond it, all of them are dropped."""
+SPARE_BYTES = 32 << 20
+"""Arrays that were written and are used again: new memory costs several times as much as a copy."""
 STATE_SHARE = 4
 """A trainer's state is recorded again after this multiple of its size, so that states take a fifth of the space, and
 not more often than once per `SEGMENT_BYTES`."""
@@ -87,6 +90,8 @@ class StreamRecorder:
         self._failing = False  # whether the last segment could not be written
         self._dropped = 0  # updates that were never written
         self._current: _Update | None = None
+        self._spare: dict[tuple[Any, ...], deque[Array]] = {}
+        self._spare_bytes = 0
         self._queue: deque[_Update] = deque()
         self._queued = 0  # bytes in the queue
         self._lock = threading.Lock()
@@ -121,11 +126,31 @@ class StreamRecorder:
             is_whole=is_whole,
             samples=list(batch.samples),
         )
-        copies = {path: array.copy() for path, array in views.items()}
+        copies = {path: self._copied(array) for path, array in views.items()}
         state = self._due_state(trainer) if is_whole else {}
         self._since_state = nbytes if state else self._since_state + nbytes
         nbytes += sum(array.nbytes for array in state.values())
         self._current = _Update(head, copies, algorithm, state, nbytes)
+
+    def _copied(self, array: Array) -> Array:
+        with self._lock:
+            spare = self._spare.get((array.shape, array.dtype))
+            copy = spare.popleft() if spare else None
+            self._spare_bytes -= 0 if copy is None else copy.nbytes
+        if copy is None:
+            return array.copy()
+        np.copyto(copy, array)
+        return copy
+
+    def _reuse(self, group: list[_Update]) -> None:
+        """Keep the arrays of updates that were written for later ones."""
+        with self._lock:
+            for array in (array for one in group for array in one.arrays.values()):
+                if self._spare_bytes + array.nbytes > SPARE_BYTES:  # of sizes that are not used any more
+                    self._spare.clear()
+                    self._spare_bytes = 0
+                self._spare.setdefault((array.shape, array.dtype), deque()).append(array)
+                self._spare_bytes += array.nbytes
 
     def _due_state(self, trainer: Trainer) -> Mapping[str, Array]:
         """Return a copy of the trainer's state if it is to be recorded now. It is not if it would take most of the
@@ -224,6 +249,7 @@ class StreamRecorder:
                     )
                 self._failing = True
                 break
+            self._reuse(group)
             if self._failing:
                 self._failing = False
                 self._messages.append(f"{self._name} can be written again; {self._dropped:,} updates are missing")

@@ -22,7 +22,7 @@ import numpy as np
 from srl.api.dataflow import REST, SequenceBatch, TransitionBatch
 from srl.api.trainer import Trajectory
 from srl.base.config import parse_json
-from srl.base.files import explain_os_error, open_regular, read_regular, write_whole
+from srl.base.files import explain_os_error, open_regular, read_regular, replacing
 from srl.base.tree import Array, from_leaves, leaves
 
 FORMAT = "srl-stream-1"
@@ -147,15 +147,22 @@ def write(
     updates: Iterable[Mapping[str, Array]],
 ) -> tuple[Path, int]:
     """Write a segment from contiguous arrays, and return its path and size. Raises OSError."""
-    content = _content(head, state, updates)
+    pieces = _pieces(head, state, updates)
+    checksum = 0
+    for piece in pieces:
+        checksum = zlib.crc32(piece, checksum)
     first, last = head.updates[0].update, head.updates[-1].update
-    path = folder / f"{writer:04d}-{number:08d}-{first}-{last}-{zlib.crc32(content):08x}{SUFFIX}"
-    write_whole(path, content)
-    return path, len(content)
+    path = folder / f"{writer:04d}-{number:08d}-{first}-{last}-{checksum:08x}{SUFFIX}"
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        file.writelines(pieces)
+    return path, sum(map(len, pieces))
 
 
-def _content(head: SegmentHead, state: Mapping[str, Array], updates: Iterable[Mapping[str, Array]]) -> bytes:
-    """Return the content of a file. `safetensors.numpy.save` needs twice the time, for more copies."""
+def _pieces(
+    head: SegmentHead, state: Mapping[str, Array], updates: Iterable[Mapping[str, Array]]
+) -> list[bytes | memoryview]:
+    """Return the parts of a file. They are not joined, nor saved by `safetensors.numpy.save`, because copies cost most
+    of the time."""
     named = {f"{STATE}/{name}": array for name, array in state.items()}
     for one, arrays in zip(head.updates, updates, strict=True):
         named |= {f"{one.update}/{path}": array for path, array in arrays.items()}
@@ -169,7 +176,7 @@ def _content(head: SegmentHead, state: Mapping[str, Array], updates: Iterable[Ma
         offset = end
     text = msgspec.json.encode(described)
     text += b" " * (-len(text) % 8)
-    return b"".join((len(text).to_bytes(8, "little"), text, *pieces))
+    return [len(text).to_bytes(8, "little"), text, *pieces]
 
 
 def read_head(file: SegmentFile) -> SegmentHead:

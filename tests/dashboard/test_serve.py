@@ -69,9 +69,16 @@ def test_two_dashboards_take_different_ports_and_print_no_token_but_in_their_add
             assert ask(first, path) in (200, 404)
         assert ask(first, "/?token=wrong") == 403
         assert ask(first, "/metrics", Authorization=f"Bearer {token}") == 200
+        page = http.client.HTTPConnection("127.0.0.1", port or 0, timeout=60)
+        own = {"Host": f"localhost:{port}", "Authorization": f"Bearer {token}"}
+        page.request("GET", "/api/events?key=mine", headers=own)
+        events = page.getresponse()
+        assert events.readline().startswith(b"event: ")
         one.send_signal(signal.SIGINT)
         left = one.communicate(timeout=PATIENCE)
-        assert (left, one.returncode) == (("", ""), 130)
+        assert (left, one.returncode) == (("", ""), 130)  # also with a page that is open
+        events.close()
+        page.close()
 
 
 @pytest.mark.parametrize(

@@ -119,6 +119,40 @@ def test_runs_are_compared_over_seeds(client: HttpClient, make_run: MakeRun) -> 
     assert [one["label"] for one in alone["curves"]["return"]] == ["seed0", "seed1"]
 
 
+def test_long_runs_are_compared_by_few_rows_that_keep_extremes(client: HttpClient, make_run: MakeRun) -> None:
+    for seed in (0, 1):
+        run = make_run(f"long{seed}", seed=seed)
+        with run.metrics.open("w") as file:
+            for n in range(1, 5001):
+                value = 1000.0 if n == 3333 else float(10 * seed + n % 2)
+                file.write(json.dumps({"step": n, "kind": "update", "policy": "p", "update": n, "loss": value}) + "\n")
+    options = {"key": ["long0", "long1"], "metric": "loss"}
+    alone = get(client, "compare", **options, grouped="0")
+    for curve in alone["curves"]["loss"]:
+        assert 400 < len(curve["x"]) <= 802
+        assert curve["x"][curve["y"].index(1000.0)] == 3333
+        assert (curve["x"][0], curve["x"][-1]) == (1, 5000)
+    assert [group["final"] for group in alone["groups"]] == [
+        pytest.approx(0.5, abs=0.01),
+        pytest.approx(10.5, abs=0.01),
+    ]
+    for axis in ("steps", "time"):
+        (band,) = get(client, "compare", **options, grouped="1", x=axis)["curves"]["loss"]
+        middle = sorted(band["y"])[len(band["y"]) // 2]
+        assert 5 <= middle <= 6
+    with run.metrics.open("a") as file:
+        file.write(json.dumps({"step": 5001, "kind": "update", "policy": "p", "update": 5001, "loss": -7.0}) + "\n")
+    assert get(client, "compare", **options, grouped="0")["curves"]["loss"][1]["y"][-1] == -7.0
+
+
+def test_more_curves_than_fit_into_memory_are_refused(client: HttpClient, make_run: MakeRun) -> None:
+    keys = [make_run(f"run{n}", updates=1).path.name for n in range(26)]
+    answer = client.get("/api/compare", params={"key": keys, "metric": [f"m{n}" for n in range(24)]})
+    assert answer.status_code == 400
+    assert "26 runs with 24 metrics each are too many curves" in answer.json()["error"]
+    assert get(client, "compare", key=keys, metric=["return", "length"])["curves"]["length"] == []
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [

@@ -80,7 +80,7 @@ class HttpClient:
 
     def _request(self, method: str, path: str, headers: Mapping[str, str], content: str | None) -> Answer:
         own = {**self._headers(), **headers}
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
         try:
             connection.request(method, path, content, own)
             answer = connection.getresponse()

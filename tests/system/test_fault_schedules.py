@@ -17,6 +17,7 @@ def test_random_schedules_of_faults_break_no_invariant() -> None:
     "seed",
     [
         503945,  # an agent that reconnected, and whose connection was reset once more, took a live controller for dead
+        16619,  # the simulation took an update for durable that was made while another controller was taking over
         2000587,  # after a takeover, a trainer started elsewhere before its newest state had arrived
     ],
 )

@@ -67,13 +67,10 @@ def test_trained_policies_play_with_any_number_of_simulations(
     assert "simulations must be 0 or more, found -1" in capsys.readouterr().err
 
 
-def test_a_run_with_real_valued_actions_is_evaluated_without_a_search_and_exported(tmp_path: Path) -> None:
+def test_a_run_with_real_valued_actions_is_evaluated_without_a_search(tmp_path: Path) -> None:
     run = run_of(tmp_path, 80, "Pendulum-v1")
     policy = srl.load(run.path, simulations=0)
     seen = np.array([[1.0, 0.0, 0.5], [-0.5, 0.8, -3.0]], np.float32)
-    done = srl.export(run.path)
-    assert done.checked
-    assert "value" in done.outputs
     assert srl.evaluate(run.path, episodes=2, simulations=0).episodes == 2
     assert policy.act(seen).shape == (2, 1)
     assert np.abs(srl.load(run.path).act(seen, greedy=False)).max() <= 2.0

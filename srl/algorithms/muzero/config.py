@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from srl.algorithms.actor_critic import check_device
 from srl.algorithms.alphazero.board import board_of, check_board
+from srl.algorithms.alphazero.config import TO_PLAY
 from srl.algorithms.offpolicy.config import OffPolicyConfig
 from srl.algorithms.sac.config import is_bounded
 from srl.algorithms.search_memory import EVALUATION_LANES, check_search_memory
 from srl.api.dataflow import Reanalysis, Replay, Sequences
 from srl.api.policy import Policy
-from srl.api.spaces import Box, Discrete, MultiDiscrete, Space, array_spec, choice_sizes
+from srl.api.spaces import Box, Dict, Discrete, MultiDiscrete, Space, array_spec, choice_sizes
 from srl.api.trainer import Trainer
 from srl.base.tree import ArraySpec, TreeSpec
 from srl.networks.options import MEMORY_OPTIONS
@@ -27,6 +28,11 @@ if TYPE_CHECKING:
 
 SAMPLED_ACTIONS = 20
 """Number of actions in a node, as in Hubert et al. 2021, where there are too many for all."""
+
+
+def has_two_players(observation: Space) -> bool:
+    """Return whether observations are those of joint lanes of a game, which say who is to move."""
+    return isinstance(observation, Dict) and observation.items.get(TO_PLAY) == Discrete(2)
 
 
 @dataclass(frozen=True)
@@ -60,7 +66,7 @@ class MuZeroConfig(OffPolicyConfig):
     sampled_temperature: float = 1.0
     """With sampled actions: they are drawn with probabilities proportional to policy^(1 / temperature), and the prior
     of the search is corrected for it. Above 1, searches see more unlikely actions."""
-    entropy_weight: float = 0.1
+    entropy_weight: float = 0.3
     """With sampled actions: weight of the policy's entropy, which the loss subtracts. It keeps a policy from drifting
     to the bounds of the actions while the model still knows little about them."""
     search_memory_mb: int = 1024
@@ -100,6 +106,9 @@ class MuZeroConfig(OffPolicyConfig):
     consistency_weight: float = 0.0
     """Weight of the loss of consistency (EfficientZero, Ye et al. 2021): predicted states should resemble the
     representations of the observations that followed. EfficientZero's is 2."""
+    value_prefix: bool = False
+    """Predict the sum of the rewards of up to 5 steps with a memory (LSTM), instead of each reward (EfficientZero). The
+    search then calls torch instead of compiled code."""
     n_step: int = 20
     gamma: float = 0.997
     batch_size: int = 128
@@ -155,6 +164,8 @@ class MuZeroConfig(OffPolicyConfig):
             check_board(board_of(split_mask(observation, action, self.mask_key)[0]))
             if self.samples(action):
                 raise ValueError("residual networks for boards have no sampled actions; use tower='dense'")
+        if self.value_prefix and (self.tower == "residual" or self.samples(action) or has_two_players(observation)):
+            raise ValueError("value_prefix is for one player, dense layers and actions that are not sampled")
         check_parts(split_mask(observation, action, self.mask_key)[0], self)
         check_device(self.device)
         if self.global_keys:
@@ -164,6 +175,7 @@ class MuZeroConfig(OffPolicyConfig):
     def check_lanes(self, observation: Space, action: Space, num_lanes: int) -> None:
         samples = self.samples(action)
         size = self.latent_size + (samples.kept if samples else 0)
+        size = 3 * size + 2 if self.value_prefix else size
         if self.tower == "residual":
             board: Any = board_of(split_mask(observation, action, self.mask_key)[0])
             size = self.channels * math.prod(board.shape[1:])

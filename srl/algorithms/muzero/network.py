@@ -15,13 +15,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from srl.algorithms.alphazero.config import TO_PLAY
 from srl.algorithms.dqn.build import plain_layer
-from srl.algorithms.muzero.config import MuZeroConfig
+from srl.algorithms.muzero.config import MuZeroConfig, has_two_players
 from srl.algorithms.muzero.samples import bounded_policy, output_for
 from srl.algorithms.offpolicy.normalization import normalized
 from srl.algorithms.r2d2.returns import unscale
-from srl.api.spaces import Dict, Discrete, Space
+from srl.api.spaces import Space
 from srl.base.tree import Array, leaves
 from srl.networks.encoders.build import build_encoder
 from srl.networks.encoders.entities import EntityEncoder
@@ -73,8 +72,8 @@ class MuZeroNetwork(Network):
         self.dynamics: Any = DenseLayers(sizes["dynamics"])
         self.prediction: Any = DenseLayers(sizes["prediction"], is_zero=True)
         if model.samples and not model.samples.choices:
-            num_actions = model.samples.size
-            nn.init.constant_(self.prediction.layers[-1].bias.data[num_actions:][:num_actions], self._initial_output)
+            last: Any = self.prediction.layers[-1]
+            nn.init.constant_(last.bias.data[model.samples.size : 2 * model.samples.size], self._initial_output)
 
     @property
     def num_compiled(self) -> int:
@@ -132,6 +131,15 @@ class MuZeroNetwork(Network):
             policy = bounded_policy(policy)
         return policy, value, reward
 
+    def reward_logits(self, latents: Tensor, predicted: Tensor) -> Tensor:
+        """Return the logits of the bins of rewards [K, N, bins] that led to states [K, N, H], given those that
+        `predict` returned."""
+        return predicted
+
+    def reward_targets(self, reward: Tensor) -> Tensor:
+        """Return what `reward_logits` learn, for rewards [K, N]."""
+        return reward
+
     def mean(self, logits: Tensor) -> Tensor:
         """Return the number that logits of bins [..., bins] stand for."""
         return unscale(logits.softmax(-1) @ self.bins)
@@ -144,11 +152,6 @@ class Consistency(nn.Module):
         super().__init__()
         self.projection = DenseLayers((size, size, size))
         self.predictor = DenseLayers((size, size, size))
-
-
-def has_two_players(observation: Space) -> bool:
-    """Return whether observations are those of joint lanes of a game, which say who is to move."""
-    return isinstance(observation, Dict) and observation.items.get(TO_PLAY) == Discrete(2)
 
 
 def build_muzero_network(observation: Space, action: Space, config: MuZeroConfig, seed: int) -> MuZeroNetwork:
@@ -178,6 +181,10 @@ def build_muzero_network(observation: Space, action: Space, config: MuZeroConfig
             from srl.algorithms.muzero.boards import build_board_network
 
             return build_board_network(seen, model, config, mask_key)
+        if config.value_prefix:
+            from srl.algorithms.muzero.prefix import PrefixNetwork
+
+            return PrefixNetwork(model, encoder, mask_key)
         return MuZeroNetwork(model, encoder, mask_key, config.initial_std)
 
 

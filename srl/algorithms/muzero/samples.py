@@ -83,7 +83,7 @@ def entropy(samples: ActionSamples, policy: Tensor) -> Tensor:
     """Return the entropies [B] of policies [B, outputs]: of a = tanh(u) for real numbers, by Gauss-Hermite quadrature
     of the mean of log(1 - tanh(u)^2)."""
     if samples.choices:
-        parts = [part.log_softmax(-1) for part in torch.split(policy, samples.choices, -1)]
+        parts = [part.log_softmax(-1) for part in torch.split(policy, list(samples.choices), -1)]
         return -torch.stack([(part.exp() * part).sum(-1) for part in parts]).sum(0)
     mean, log_std = policy.chunk(2, -1)
     std = log_std.exp()
@@ -100,7 +100,7 @@ def log_probability(samples: ActionSamples, policy: Tensor, sampled: Tensor) -> 
         mean, log_std = policy[:, None].chunk(2, -1)
         scaled = (sampled - mean) * (-log_std).exp()
         return -(0.5 * scaled.square() + log_std + 0.5 * math.log(2.0 * math.pi)).sum(-1)
-    parts = torch.split(policy, samples.choices, -1)
+    parts = torch.split(policy, list(samples.choices), -1)
     chosen = sampled.long().unbind(-1)
     return torch.stack([part.log_softmax(-1).gather(-1, index) for part, index in zip(parts, chosen, strict=True)]).sum(
         0

@@ -150,7 +150,8 @@ class MuZeroTrainer(TransitionTrainer):
         weight = scale * batch.weight * count  # [K+1, N]
         policy_loss = -(batch.policy * self._log_probability(policy, batch)).sum(-1)
         value_loss = bin_loss(value, values, network.model.bin_width)
-        reward_loss = bin_loss(reward[1:], batch.reward, network.model.bin_width)
+        reward = network.reward_logits(latents[1:], reward[1:])
+        reward_loss = bin_loss(reward, network.reward_targets(batch.reward), network.model.bin_width)
         losses = {
             "policy_loss": (policy_loss * batch.has_policy * weight).sum(),
             "value_loss": (value_loss * batch.has_value * weight).sum(),

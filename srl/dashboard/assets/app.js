@@ -10,9 +10,9 @@ const main = document.getElementById("view");
 const connection = document.getElementById("connection");
 let leave = null, visits = 0;
 
-const events = new Events((isUp) => {
+const events = new Events((isUp, reason) => {
   connection.className = isUp ? "" : "lost";
-  connection.textContent = isUp ? "live" : "connection lost, trying again …";
+  connection.textContent = isUp ? "live" : reason || "connection lost, trying again …";
 });
 
 async function show() {
@@ -21,17 +21,19 @@ async function show() {
   leave = null;
   document.getElementById("dialog").close();
   const [path, query = ""] = (location.hash.slice(1) || "/").split("?");
+  const parameters = new URLSearchParams(query);
   const page = path.startsWith("/run/") ? "run" : path === "/compare" ? "compare" : "runs";
   for (const link of document.querySelectorAll("nav a")) link.dataset.page === page ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current");
   try {
     let left = null;
-    if (page === "run") left = await runPage(main, events, decodeURIComponent(path.slice(5)));
-    else if (page === "compare") left = await comparePage(main, events, new URLSearchParams(query));
+    document.title = page === "compare" ? "Compare · SRL" : "SRL";
+    if (page === "run") left = await runPage(main, events, decodeURIComponent(path.slice(5)), parameters.get("tab"));
+    else if (page === "compare") left = await comparePage(main, events, parameters);
     else await runsPage(main, events);
     if (visit === visits) leave = left;
     else left?.();
   } catch (error) {
-    fill(main, h("div.card.error", { role: "alert" }, h("h1", {}, "This page cannot be shown"), h("p", {}, error.message), h("a", { href: "#/" }, "All runs")));
+    if (visit === visits) fill(main, h("div.card.error", { role: "alert" }, h("h1", {}, "This page cannot be shown"), h("p", {}, error.message), h("a", { href: "#/" }, "All runs")));
   }
 }
 

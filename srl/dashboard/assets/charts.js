@@ -13,6 +13,12 @@ function colors() {
   return document.documentElement.dataset.theme === "dark" ? ["#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#0072B2", "#b59b5b", "#9f9f9f"] : COLORS;
 }
 
+/** Return the number at a tick: 2k instead of 2.00k. */
+function rounded(value) {
+  const text = short(value);
+  return text.includes(".") ? text.replace(/\.?0+(?=[kMG]?$)/, "") : text;
+}
+
 function style(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
@@ -82,9 +88,9 @@ export class Chart {
     this.plot = null;
   }
 
-  save(kind, name) {
+  async save(kind, name) {
     const file = name.replaceAll(/[^A-Za-z0-9._-]+/g, "-");
-    if (kind === "PNG") this.plot.root.querySelector("canvas").toBlob((blob) => download(`${file}.png`, blob));
+    if (kind === "PNG") download(`${file}.png`, await asPNG(asSVG(this.curves, this.options)));
     if (kind === "SVG") download(`${file}.svg`, asSVG(this.curves, this.options), "image/svg+xml");
     if (kind === "CSV") download(`${file}.csv`, asCSV(this.curves, this.options.x), "text/csv");
   }
@@ -114,7 +120,7 @@ function plotConfig(curves, options, events) {
     height: options.height ?? 200, series, bands,
     scales: { x: { time: false }, y: { distr: options.log ? 3 : 1 } },
     axes: [
-      { ...axis, values: (_, ticks) => ticks.map((v) => (options.x === "time" ? duration(v) : short(v))) },
+      { ...axis, values: (_, ticks) => ticks.map((v) => (options.x === "time" ? duration(v) : rounded(v))) },
       { ...axis, size: 62, values: (_, ticks) => ticks.map((v) => (v === null ? "" : figure(v))) },
     ],
     legend: { live: true }, cursor: { drag: { x: true, y: false }, sync: { key: options.sync ?? null } },
@@ -158,9 +164,28 @@ function asCSV(curves, axis) {
   return rows.map((row) => row.map((cell) => (/[",\n]/.test(String(cell)) ? `"${String(cell).replaceAll('"', '""')}"` : cell)).join(",")).join("\n");
 }
 
-/** Draw the curves as a standalone SVG file. */
+/** Return positions at even distances of 1, 2 or 5 times a power of ten; on a logarithmic axis, powers of ten. */
+export function ticks(low, high, log) {
+  const span = high - low || Math.abs(high) || 1, power = 10 ** Math.floor(Math.log10(span / 4));
+  const step = log && span >= 2 ? Math.ceil(span / 6) : power * [1, 2, 5, 10].find((factor) => factor * power >= span / 6);
+  const found = [];
+  for (let at = Math.ceil(low / step); at * step <= high + 1e-9 * span; at++) found.push(at * step);
+  return found;
+}
+
+/** Draw an SVG file at twice its size. */
+async function asPNG(svg) {
+  const image = new Image();
+  image.src = `data:image/svg+xml,${encodeURIComponent(svg)}`;
+  await image.decode();
+  const canvas = h("canvas", { width: 2 * image.width, height: 2 * image.height });
+  canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+  return new Promise((done) => canvas.toBlob(done));
+}
+
+/** Draw the curves as a standalone SVG file, with their names above. */
 function asSVG(curves, options) {
-  const [width, height, left, bottom, top, right] = [640, 400, 64, 44, 16, 16];
+  const top = 16 + 15 * curves.length, [width, height, left, bottom, right] = [640, 400 + top, 64, 44, 16];
   const every = curves.flatMap((c) => [...c.y, ...(c.low ?? []), ...(c.high ?? [])]).filter((v) => v !== null && (!options.log || v > 0));
   const scale = options.log ? Math.log10 : (v) => v;
   const xs = curves.flatMap((c) => c.x);
@@ -169,18 +194,18 @@ function asSVG(curves, options) {
   const py = (y) => (height - bottom - ((height - bottom - top) * (scale(y) - y0)) / (y1 - y0 || 1)).toFixed(1);
   const usable = (v) => v !== null && (!options.log || v > 0);
   const parts = [h("rect", { width, height, fill: "#fff" })];
-  for (let i = 0; i <= 4; i++) {
-    const y = y0 + ((y1 - y0) * i) / 4, x = x0 + ((x1 - x0) * i) / 4, at = height - bottom - ((height - bottom - top) * i) / 4;
+  for (const y of ticks(y0, y1, options.log)) {
+    const value = options.log ? 10 ** y : y, at = Number(py(value));
     parts.push(h("path", { d: `M${left},${at}H${width - right}`, stroke: "#e6e6e6" }));
-    parts.push(h("text", { x: left - 6, y: at + 4, "text-anchor": "end", "font-size": 11 }, figure(options.log ? 10 ** y : y)));
-    parts.push(h("text", { x: px(x), y: height - bottom + 16, "text-anchor": "middle", "font-size": 11 }, options.x === "time" ? duration(x) : short(x)));
+    parts.push(h("text", { x: left - 6, y: at + 4, "text-anchor": "end", "font-size": 11 }, figure(value)));
   }
+  for (const x of ticks(x0, x1, false)) parts.push(h("text", { x: px(x), y: height - bottom + 16, "text-anchor": "middle", "font-size": 11 }, options.x === "time" ? duration(x) : rounded(x)));
   curves.forEach((curve, index) => {
     const color = COLORS[index % COLORS.length];
     const line = (ys) => curve.x.map((x, i) => [x, ys[i]]).filter(([, y]) => usable(y)).map(([x, y]) => `${px(x)},${py(y)}`);
     if (curve.low) parts.push(h("path", { d: `M${[...line(curve.high), ...line(curve.low).reverse()].join("L")}Z`, fill: color, "fill-opacity": 0.18 }));
     parts.push(h("path", { d: `M${line(smoothed(curve.y, options.smooth)).join("L")}`, fill: "none", stroke: color, "stroke-width": 1.6 }));
-    parts.push(h("text", { x: left + 10, y: top + 14 + 15 * index, fill: color, "font-size": 12 }, curve.label));
+    parts.push(h("text", { x: left, y: 18 + 15 * index, fill: color, "font-size": 12 }, curve.label));
   });
   parts.push(h("text", { x: (left + width) / 2, y: height - 8, "text-anchor": "middle", "font-size": 12 }, options.x));
   parts.push(h("text", { x: 14, y: height / 2, "text-anchor": "middle", "font-size": 12, transform: `rotate(-90 14 ${height / 2})` }, options.title));

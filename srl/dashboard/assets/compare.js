@@ -15,6 +15,7 @@ export async function comparePage(main, events, parameters) {
     fill(main, h("h1", {}, "Compare"), h("p", {}, "Select runs in the ", h("a", { href: "#/" }, "table of runs"), " first."));
     return () => {};
   }
+  if (parameters.has("metric")) view.metrics = parameters.getAll("metric");
   const page = new ComparePage(main, keys);
   await page.load();
   let revision = 0;
@@ -51,6 +52,8 @@ class ComparePage {
 
   async load() {
     const turn = ++this.turn;
+    const shown = new URLSearchParams([...this.keys.map((key) => ["run", key]), ...view.metrics.map((name) => ["metric", name])]);
+    history.replaceState(null, "", `#/compare?${shown}`); // a link shows what its sender saw
     try {
       const found = await get("compare", { key: this.keys, metric: view.metrics, x: curveOptions().x, grouped: view.grouped ? "1" : "0" });
       if (turn !== this.turn || this.closed) return;

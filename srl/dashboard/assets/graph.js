@@ -110,6 +110,8 @@ export function drawGraph(status, groups, rates, open) {
     const top = TOP + ((rows - members.length) * (HEIGHT + GAP_Y)) / 2;
     place.set(group.name, { x: 20 + c * (WIDTH + GAP_X), y: top + r * (HEIGHT + GAP_Y) });
   }));
+  if (status.replay.length && !edges.some((edge) => edge.kind === "sample")) // inside each trainer, without a stream of its own
+    for (const { target } of edges.filter((edge) => edge.kind === "push")) edges.push({ source: target, target, kind: "sample", stream: "", where: "inline" });
   const prefix = status.state === "running" ? bottleneckPrefix(status.bottleneck) : null;
   const drawn = [], labels = [], inner = new Map();
   const seen = new Set();
@@ -133,7 +135,11 @@ export function drawGraph(status, groups, rates, open) {
   }
   const nodes = groups.map((group) => {
     const { x, y } = place.get(group.name);
-    const own = (inner.get(group.name) ?? []).map((edge) => ({ request: "inference inline", sample: "replay inline" })[edge.kind] ?? edge.kind);
+    const own = (inner.get(group.name) ?? []).map((edge) => {
+      if (edge.kind !== "sample") return edge.kind === "request" ? "inference inline" : edge.kind;
+      const [filled, , ratio] = edgeState(edge, { ...status, policyCount: 1 }, rates).lines;
+      return ratio ? `replay ${filled}, ${ratio} updates/decision` : "replay inline";
+    });
     return [node(group, x, y, prefix !== null && group.name.startsWith(prefix), open),
       own.length ? h("text.small", { x: x + 10, y: y - 6 }, [...new Set(own)].join(", ")) : null];
   });

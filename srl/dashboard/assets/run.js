@@ -10,8 +10,12 @@ const LIVE = new Set(["starting", "running"]);
 /** Choices that hold for all runs. */
 const view = { tab: "Overview" };
 
-export async function runPage(main, events, key) {
-  const page = new RunPage(main, key, await get("run", { key }));
+/** Show a run. `tab` is named by the address, so that a link shows what its sender saw. */
+export async function runPage(main, events, key, tab) {
+  const address = location.hash, detail = await get("run", { key });
+  if (location.hash !== address) return null; // another page was opened meanwhile
+  if (Object.hasOwn(TABS, tab)) view.tab = tab;
+  const page = new RunPage(main, key, detail);
   page.draw();
   events.open(key, { run: (update) => page.update(update) }, () => page.detail.events_begin + page.detail.events.length);
   return () => page.close();
@@ -39,6 +43,7 @@ class RunPage {
   /** Show a tab. */
   show(name) {
     view.tab = name;
+    history.replaceState(null, "", `#/run/${encodeURIComponent(this.key)}?tab=${encodeURIComponent(name)}`);
     patch(this.tabs, Object.keys(TABS).map((one) => h("button", { type: "button", role: "tab", "aria-selected": String(one === name), onclick: () => this.show(one) }, one)));
     this.tab?.close?.();
     fill(this.body);
@@ -92,6 +97,7 @@ class RunPage {
 
   drawHead() {
     const s = this.status;
+    document.title = `${s.run} · SRL`;
     const share = s.target_steps ? Math.min(1, s.steps / s.target_steps) : null;
     const left = s.state === "running" && s.train_fps > 0 && s.target_steps > s.steps ? (s.target_steps - s.steps) / s.train_fps : null;
     const problems = [...(this.detail.note ? [`This run does not answer: ${this.detail.note}. Its last figures are shown.`] : []), ...this.detail.problems];

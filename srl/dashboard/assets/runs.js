@@ -81,7 +81,7 @@ function drawTable(place, bar, note, draw) {
       const folded = view.folded.has(group);
       body.push(h("tr.group", { "data-key": `group ${group}` }, h("td", {}, checkbox(keys, `Select all runs of ${group}`, draw)),
         h("td", { colspan: COLUMNS.length }, h("button", { type: "button", "aria-expanded": String(!folded), onclick: () => { folded ? view.folded.delete(group) : view.folded.add(group); draw(); } },
-          folded ? "▸" : "▾"), ` ${group} `, h("span.dim", {}, `${members.length} runs`))));
+          folded ? "▸" : "▾"), ` ${group} `, h("span.dim", {}, summary(members)))));
       if (folded) continue;
     }
     body.push(...members.map((run) => row(run, draw)));
@@ -92,6 +92,20 @@ function drawTable(place, bar, note, draw) {
   const chosen = selectedRuns();
   patch(bar, chosen.length ? [h("span", {}, `${chosen.length} selected`), h("a", { href: `#/compare?${chosen.map((key) => `run=${encodeURIComponent(key)}`).join("&")}` }, h("button.primary", { type: "button", tabindex: -1 }, "Compare")),
     h("button", { type: "button", onclick: () => { view.selected.clear(); draw(); } }, "Clear")] : null);
+}
+
+/** Return the number of runs of a group, their states and the mean of their returns. */
+function summary(members) {
+  const states = members.map((run) => run.state), known = members.map((run) => run.return_mean).filter((value) => value !== null);
+  const each = [...new Set(states)].map((state) => `${states.filter((one) => one === state).length} ${state}`);
+  const mean = known.length ? `, mean return ${figure(known.reduce((a, b) => a + b, 0) / known.length)}` : "";
+  return `${members.length} run${members.length === 1 ? "" : "s"}: ${each.join(", ")}${mean}`;
+}
+
+/** Names of a sweep's runs begin with that of the sweep. */
+function shortName(run) {
+  const begin = `${run.group.split("/").at(-1)}-`;
+  return run.group && run.name.startsWith(begin) ? run.name.slice(begin.length) : run.name;
 }
 
 function checkbox(keys, label, draw) {
@@ -109,10 +123,10 @@ function returns(run) {
 }
 
 function row(run, draw) {
-  return h("tr", { "data-key": run.key },
+  return h(run.group ? "tr.member" : "tr", { "data-key": run.key },
     h("td", {}, checkbox([run.key], `Select ${run.name}`, draw)),
     h("td", {}, stateBadge(run.state)),
-    h("td.name", {}, h("a", { href: `#/run/${encodeURIComponent(run.key)}` }, run.name), run.error ? h("div.dim", {}, run.error) : null),
+    h("td.name", {}, h("a", { href: `#/run/${encodeURIComponent(run.key)}`, title: run.name }, shortName(run)), run.error ? h("div.dim", {}, run.error) : null),
     h("td.wide", {}, run.environment), h("td.wide", {}, run.algorithm),
     h("td.num", {}, returns(run)), h("td", {}, sparkline(run.curve)),
     h("td.num", { title: run.target_steps ? `${count(run.steps)} of ${count(run.target_steps)}` : count(run.steps) }, short(run.steps)),

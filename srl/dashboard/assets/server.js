@@ -28,6 +28,12 @@ export function post(path, body) {
 
 const QUIET_SECONDS = 6;
 
+/** Return why the server sends no events, if it says so: after a restart it may have another token. */
+async function refusal() {
+  const answer = await fetch("./", { method: "HEAD" }).catch(() => null);
+  return answer?.status === 403 ? "the server has another token now: open the address that it printed" : "";
+}
+
 /** Events of the server: `runs` with changed rows of the table and, while a run is shown, `run` with its newest state. */
 export class Events {
   constructor(onConnection) {
@@ -57,13 +63,17 @@ export class Events {
         this.onConnection(true);
         if (name !== "beat") this.handlers[name](JSON.parse(event.data), Number(event.lastEventId));
       });
-    source.onerror = () => this.onConnection(false);
+    source.onerror = async () => {
+      this.onConnection(false, this.reason);
+      this.reason = await refusal();
+      if (source === this.source && source.readyState !== EventSource.OPEN) this.onConnection(false, this.reason);
+    };
   }
 
   /** EventSource connects again after most errors; not after a refusal, and it does not notice a frozen server. */
   check() {
     if (!this.source || performance.now() - this.heard < 1000 * QUIET_SECONDS) return;
-    this.onConnection(false);
+    this.onConnection(false, this.reason);
     this.connect();
   }
 }

@@ -252,10 +252,12 @@ class Agent:
                 if message.version > store.version:
                     store.push(message.version, arrays[0], (message.tag,) if message.tag else ())
             case messages.CommittedState():
-                snapshot = self._memory.commits[message.policy]
-                if message.version > snapshot.version:
-                    snapshot.write(message.version, dict(zip(message.keys, arrays, strict=True)), message.metadata)
-                    snapshot.set_durable(message.version)
+                snapshot, version = self._memory.commits[message.policy], message.version
+                if message.floor >= 0:
+                    version = max(message.floor, self._memory.parameters[message.policy].version) + 1
+                if version > snapshot.version:
+                    snapshot.write(version, dict(zip(message.keys, arrays, strict=True)), message.metadata)
+                    snapshot.set_durable(version)
 
     def _disturb(self, message: messages.DisturbHost) -> None:
         if message.fault == "freeze-host":

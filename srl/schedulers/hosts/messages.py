@@ -210,6 +210,8 @@ class CommittedState(Message, frozen=True):
     version: int
     metadata: dict[str, Any]
     keys: list[str]
+    floor: int = -1
+    """Version that workers have although its state was lost; the trainer counts on from a higher one. -1: none."""
 
 
 class TaggedParameters(Message, frozen=True):
