@@ -106,7 +106,7 @@ class Mutator:
 
     def setting(self, file: Path) -> str:
         """Return a setting of a role whose value is quoted and escaped, once or twice, as JSON may be."""
-        name = self.random.choice(("network", "algo", "frozen", "device", "gamma"))
+        name = self.random.choice(("algo", "algo", "network", "frozen", "device", "gamma"))
         value = self.random.choice(NAMED[:3]).replace("FILE", str(file))
         for _ in range(self.random.choice((1, 1, 2))):
             share = self.random.choice((0.1, 0.5, 1.0))

@@ -211,7 +211,7 @@ class Files:
                 {"run": {"callbacks": [self._text("callback")]}},
                 {"agents": {"roles": [self._text("role")]}},
                 {"agents": {"roles": [f"*=policy{self._text('role')}"]}},
-                {"agents": {"roles": [f"*=policy,{self.mutator.setting(self.hostile)}"]}},
+                *({"agents": {"roles": [f"*=policy,{self.mutator.setting(self.hostile)}"]}} for _ in range(3)),
                 {"run": {"sinks": [self._text("sink")], "graph": ""}},
                 {"run": {"env_args": {self._text("environment"): self._text("environment")}}},
                 {"cluster": {"slurm_options": [slurm]}},

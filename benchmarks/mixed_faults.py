@@ -1,11 +1,12 @@
 """Faults of all kinds in a run over four hosts, one every 5 s: `python benchmarks/mixed_faults.py --count 100` (root).
 
 The hosts are network namespaces on a switch, and the first runs the controller. Faults are drawn from a seed and may
-overlap: killed and stopped workers, zygotes and agents; hosts that lose power, freeze, or lose packets in one or
-both directions; slow links; a full disk; a killed controller, which `srl attach` replaces. A fault is overcome when it
-has ended, every worker that it affected (or its replacement) has worked again, and an update followed. Fails (1) if one
-is not overcome, if the speed is below `--share` of the undisturbed speed before and after, if a process grew, if
-the journal has an error, or if a process, a socket or shared memory is left. Options behind `--` go to `srl train`.
+overlap: killed and stopped workers, zygotes and agents; hosts that lose power, freeze, or lose packets in one or both
+directions; slow links; a full disk; a killed controller, which `srl attach` replaces (hosts are left alone until then,
+because losing both loses updates). A fault is overcome when it has ended, every worker that it affected (or its
+replacement) has worked again, and an update followed. Fails (1) if one is not overcome, if the speed is below
+`--share` of the undisturbed speed before and after, if a process grew, if the journal has an error, or if a process, a
+socket or shared memory is left. Options behind `--` go to `srl train`.
 """
 
 from __future__ import annotations
@@ -86,6 +87,10 @@ class Fault:
         elif status.version > self._version:
             self.overcome_at = now
 
+    @property
+    def is_of_host(self) -> bool:
+        return self.target.startswith("host")
+
     def __str__(self) -> str:
         return f"{self.kind} {self.target}" + (f" for {self.seconds:.1f} s" if self.seconds else "")
 
@@ -128,22 +133,22 @@ class Nemesis:
             _signal(worker.pid, signal.SIGKILL if kind == "kill" else signal.SIGSTOP)
             return Fault(kind, worker.name, now, 0.0, _nothing, {worker.name: worker.incarnation})
         lasting = [fault for fault in self.faults if fault.healed_at is None]
+        attaching = any(fault.kind == "controller" and fault.overcome_at is None for fault in self.faults)
         everyone = {w.name: w.incarnation for w in status.workers if w.group != "policies"}
         if kind == "disk":
-            attaching = any(fault.kind == "controller" and fault.overcome_at is None for fault in self.faults)
             if attaching or any(fault.kind == kind for fault in lasting):  # `srl attach` needs room for its lock
                 return None
             fill = self._root / "fill"
             _fill(fill)
             return Fault(kind, "of the run", now, source.uniform(1.0, 10.0), fill.unlink, everyone)
         if kind == "controller":
-            if lasting:  # without a controller, a lost host takes the last updates with it (decision 9)
-                return None
+            if lasting or any(fault.overcome_at is None and fault.is_of_host for fault in self.faults):
+                return None  # without a controller, a lost host takes the last updates with it (decision 9)
             self._run.process.kill()
             self._run.process.wait()
             return Fault(kind, "of the run", now, source.uniform(0.1, 4.0), self._run.attach, everyone)
         index = source.randrange(1, len(self._hosts.names))
-        if index in self._affected:
+        if index in self._affected or (attaching and kind not in ("stop-zygote", "kill-zygote")):
             return None
         name = self._hosts.names[index]
         there = {w.name: w.incarnation for w in status.workers if w.host.split("-")[0] == name and w.name in everyone}
@@ -362,6 +367,8 @@ def main() -> int:
     parser.add_argument("--max-descriptors", type=float, default=4.0)
     parser.add_argument("options", nargs="*", help="options of `srl train`, behind `--`")
     arguments = parser.parse_args()
+    if "partition" in arguments.faults and shutil.which("nft") is None:
+        parser.error("a partition in one direction needs `nft` (Debian's package nftables)")
     home = Path(tempfile.mkdtemp(prefix="srl"))
     shared = set(os.listdir("/dev/shm"))
     wrong: list[str] = []

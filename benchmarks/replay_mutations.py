@@ -71,8 +71,8 @@ REPLAY_MUTATIONS: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     (
         "replay: rows without a decision are drawn",
         KERNELS,
-        "            if flags[strip, unit - strip * num_rows] & ACTING:\n                break",
-        "            break",
+        "            if flags[strip, row] & ACTING:\n                break\n        units[i] = strip * num_rows + row",
+        "            break\n        units[i] = strip * num_rows + row",
         MEMORY,
     ),
     (
@@ -152,13 +152,21 @@ REPLAY_MUTATIONS: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
         "                if rest >= running - sums[begin + k]:",
         PRIORITIES,
     ),
+    # As above, an end stops the walk twice.
     (
         "hindsight: goals of other episodes",
         KERNELS,
-        "    while True:\n        ended = flags[strip, row] & (TERMINATED | TRUNCATED)\n        row += 1\n        "
-        "step += 1\n        if ended or step == num_steps:",
-        "    while True:\n        ended = 0\n        row += 1\n        "
-        "step += 1\n        if ended or step == num_steps:",
+        "        ended = flags[strip, row] & (TERMINATED | TRUNCATED)\n        row += 1\n        step += 1\n"
+        "        if ended or step == num_steps:\n            break\n        if row == num_rows:\n"
+        "            after = following[strip // lanes]\n            if after < 0:\n                break\n"
+        "            next_strip = after * lanes + strip % lanes\n"
+        "            if flags[next_strip, 0] & RUNNING != ACTING:\n                break\n"
+        "            strip, row = next_strip, 0\n        elif flags[strip, row] & RUNNING != ACTING:\n"
+        "            break\n    return strip, row, step",
+        "        row += 1\n        step += 1\n"
+        "        if step == num_steps:\n            break\n        if row == num_rows:\n"
+        "            after = following[strip // lanes]\n            if after < 0:\n                break\n"
+        "            strip, row = after * lanes + strip % lanes, 0\n    return strip, row, step",
         HINDSIGHT,
     ),
     (

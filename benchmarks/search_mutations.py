@@ -1,4 +1,4 @@
-"""Errors to plant in search, for `python benchmarks/mutations.py --only muzero alphazero reanalysis`.
+"""Errors to plant in search, for `python benchmarks/mutations.py --only search: muzero: alphazero: reanalysis:`.
 
 Each is a name, a file, an expression and what replaces it, and the tests that must notice.
 """
@@ -14,9 +14,194 @@ REANALYSIS = ("tests/workers/test_reanalyze.py", "tests/replay/test_targets.py")
 
 TRAINER, TARGETS = "srl/algorithms/muzero/trainer.py", "srl/algorithms/muzero/targets.py"
 CONFIG, POLICY, NETWORK = (f"srl/algorithms/muzero/{name}.py" for name in ("config", "policy", "network"))
-ZERO = "srl/algorithms/alphazero/trainer.py"
+ZERO, ZERO_POLICY = "srl/algorithms/alphazero/trainer.py", "srl/algorithms/alphazero/policy.py"
+
+KERNELS, NOISE, COMPILED = (f"srl/search/{name}.py" for name in ("kernels", "noise", "mlp_kernels"))
+PREFIX, SUMS = "srl/algorithms/muzero/prefix.py", (f"{TESTS}muzero_prefix.py",)
+TREES = ("tests/search/test_tree_search.py",)
+MODELS = ("tests/search/test_mlp.py",)
+SIMULATORS = ("tests/environments/test_games.py",)
+
+# What went wrong in public implementations of the search itself.
+TREE_MUTATIONS: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
+    (
+        "search: no change of sign for the other player",
+        KERNELS,
+        "nodes.discount[lane, node] * gain",
+        "abs(nodes.discount[lane, node]) * gain",
+        TREES,
+    ),
+    ("search: sign of the mean of the siblings", KERNELS, "mean += q\n", "mean -= q\n", TREES),
+    (
+        "search: reward one ply late",
+        KERNELS,
+        "gain = nodes.reward[lane, node] +",
+        "gain = nodes.reward[lane, parent] +",
+        TREES,
+    ),
+    (
+        "search: q of another lane's parent",
+        KERNELS,
+        "q = nodes.q[lane, parent, edge]\n",
+        "q = nodes.q[0, parent, edge]\n",
+        TREES,
+    ),
+    ("search: state of another lane", KERNELS, "node * len(picks.row) + lane", "node * len(picks.row)", TREES),
+    (
+        "search: limits of the first lane for all",
+        KERNELS,
+        "low, high = nodes.limits[lane, 0], nodes.limits[lane, 1]\n    mean",
+        "low, high = nodes.limits[0, 0], nodes.limits[0, 1]\n    mean",
+        TREES,
+    ),
+    (
+        "search: limits of the search before",
+        KERNELS,
+        "nodes.limits[lane, 0], nodes.limits[lane, 1] = HIGHEST, -HIGHEST",
+        "nodes.parent[lane, 0] = NONE",
+        TREES,
+    ),
+    ("search: PUCT without a guard for min = max", KERNELS, "max(high - low, floor)", "(high - low)", TREES),
+    ("search: Gumbel without a guard for min = max", KERNELS, "max(high - low, MIN_SPAN_NODE)", "(high - low)", TREES),
+    (
+        "search: q of unvisited actions is 0",
+        KERNELS,
+        "if visits > 0 else mixed\n        scores",
+        "if visits > 0 else np.float32(0)\n        scores",
+        TREES,
+    ),
+    (
+        "search: the network's value for unvisited actions, without the q of the others",
+        KERNELS,
+        "np.float32(count) * (weighted / mass)",
+        "np.float32(count) * nodes.value[lane, node]",
+        TREES,
+    ),
+    # Illegal actions are kept out twice: by their priors, and by a test where they are chosen. So the mask has to go.
+    (
+        "search: masks ignored",
+        KERNELS,
+        "(len(legal) == 0 or legal[a]) and logits[a] > -np.float32(np.inf)",
+        "logits[a] > -np.float32(np.inf)",
+        TREES,
+    ),
+    (
+        "search: halving begins with as many actions whatever is legal",
+        KERNELS,
+        "min(num_legal, rules.halving.shape[0] - 1)",
+        "rules.halving.shape[0] - 1",
+        TREES,
+    ),
+    (
+        "search: noise in the policy",
+        KERNELS,
+        "            score = nodes.gumbel[lane, a] + scores[a]\n",
+        "            scores[a] += nodes.gumbel[lane, a]\n            score = scores[a]\n",
+        TREES,
+    ),
+    ("search: frozen noise", NOISE, "rng += rng.dtype.type(1)", "rng += rng.dtype.type(0)", TREES),
+    ("search: noise of the first lane for all", NOISE, "state[0] = seeds[i]", "state[0] = seeds[0]", TREES),
+    (
+        "search: the share of the noise and of the prior swapped",
+        NOISE,
+        "(1 - fraction) * priors[lanes[i], a] + fraction * noise[a]",
+        "fraction * priors[lanes[i], a] + (1 - fraction) * noise[a]",
+        TREES,
+    ),
+    ("search: h not inverted", COMPILED, "np.sign(mean) * (root * root - 1)", "mean", MODELS),
+    ("search: the compiled model looks at another action", COMPILED, "actions[row] * num_outputs", "0", MODELS),
+)
 
 SEARCH_MUTATIONS: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
+    *TREE_MUTATIONS,
+    ("muzero: importance weights ignored", TRAINER, "scale * batch.weight * count", "scale * count", LOSSES),
+    (
+        "muzero: errors of the last place as priorities",
+        TRAINER,
+        "(found - values[0]).abs() * batch.has_value[0]",
+        "(found - values[-1]).abs() * batch.has_value[-1]",
+        MUZERO,
+    ),
+    (
+        "muzero: bootstrap from the network that learns",
+        TRAINER,
+        "target = self.learner.targets[NETWORK]",
+        "target = self._network",
+        MUZERO,
+    ),
+    (
+        "muzero: noise in evaluation",
+        POLICY,
+        "self._seeds(observation, noise=not greedy), noise=not greedy)",
+        "self._seeds(observation, noise=not greedy), noise=True)",
+        MUZERO,
+    ),
+    (
+        "reanalysis: with noise",
+        POLICY,
+        "self._decide(observation, seeds, noise=False)",
+        "self._decide(observation, seeds, noise=True)",
+        REANALYSIS,
+    ),
+    (
+        "muzero: no mask in the search",
+        POLICY,
+        "None if allowed is None else fetch(allowed).numpy()",
+        "None",
+        MUZERO,
+    ),
+    (
+        "muzero: sums of rewards never begin again in training",
+        PREFIX,
+        "if k % HORIZON == 0 else",
+        "if k == 0 else",
+        SUMS,
+    ),
+    (
+        "muzero: sums of rewards never begin again in searches",
+        PREFIX,
+        "depth.remainder(HORIZON) != 0",
+        "depth != 0",
+        SUMS,
+    ),
+    (
+        "alphazero: noise in evaluation",
+        ZERO_POLICY,
+        "rng = None if greedy else self._random\n        return self.decision(moves, search.run("
+        "self.root(moves), self.follow, rng, moves.legal, not greedy), greedy)",
+        "return self.decision(moves, search.run("
+        "self.root(moves), self.follow, self._random, moves.legal, True), greedy)",
+        ALPHAZERO_TESTS,
+    ),
+    (
+        "alphazero: the same sign whoever moves next",
+        ZERO_POLICY,
+        "np.float32(-self._config.gamma)",
+        "np.float32(self._config.gamma)",
+        ALPHAZERO_TESTS,
+    ),
+    ("alphazero: no mask inside of the tree", ZERO_POLICY, "value, logits, legal)", "value, logits)", ALPHAZERO_TESTS),
+    (
+        "alphazero: what foresight knows is not used",
+        ZERO_POLICY,
+        "np.where(np.isnan(known), value, known)",
+        "value",
+        ALPHAZERO_TESTS,
+    ),
+    (
+        "alphazero: foresight sees a loss that is not forced",
+        "srl/environments/games/board_kernels.py",
+        "num_lost == num_legal",
+        "num_lost > 0",
+        SIMULATORS,
+    ),
+    (
+        "alphazero: foresight blames draws",
+        "srl/api/simulator.py",
+        "bad[rows[answered], action] = replies.value >= spec.highest",
+        "bad[rows[answered], action] = True",
+        SIMULATORS,
+    ),
     ("muzero: losses of unrolled steps are not scaled by 1/K", TRAINER, "1.0 / steps", "1.0", LOSSES),
     ("muzero: value_weight ignored", TRAINER, "config.value_weight * losses", "losses", LOSSES),
     ("muzero: values after a truncation are learned", TRAINER, "value_loss * batch.has_value", "value_loss", LOSSES),
@@ -61,7 +246,7 @@ SEARCH_MUTATIONS: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
         ".data.clone().fill_(config",
         LOSSES,
     ),
-    ("muzero: no discount in the search", NETWORK, "            config.gamma,\n", "            1.0,\n", LOSSES),
+    ("muzero: no discount in the search", NETWORK, "else config.gamma,\n", "else 1.0,\n", LOSSES),
     (
         "muzero: dirichlet_alpha not passed",
         CONFIG,
@@ -83,7 +268,13 @@ SEARCH_MUTATIONS: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
         "0",
         LOSSES,
     ),
-    ("muzero: reward predicted one place late", TRAINER, "bin_loss(reward[1:]", "bin_loss(reward[:-1]", LOSSES),
+    (
+        "muzero: reward predicted one place late",
+        TRAINER,
+        "latents[1:], reward[1:]",
+        "latents[:-1], reward[:-1]",
+        LOSSES,
+    ),
     # The end of an episode stops a sum twice: by itself, and because no lane acts in the row after it.
     ("muzero: bootstrap after a termination", TARGETS, "discount = 0.0\n", "discount *= 1.0\n", MUZERO),
     ("muzero: rewards of player 0 for player 1", TARGETS, "reward=cut.reward * own[:-1]", "reward=cut.reward", GAMES),

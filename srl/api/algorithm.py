@@ -12,7 +12,8 @@ from srl.api.policy import Policy
 from srl.api.simulator import SimulatorConfig
 from srl.api.spaces import Space
 from srl.api.trainer import Trainer
-from srl.base.tree import TreeSpec
+from srl.base.errors import WrongValue
+from srl.base.tree import ArraySpec, TreeSpec, leaves
 
 
 class UpdateCost(NamedTuple):
@@ -154,3 +155,17 @@ class AlgorithmConfig(ABC):
         step. An algorithm that learns from joint steps completes its dataflow here, and raises ValueError for agents
         that take turns. Default: each agent is learned from by itself."""
         return self
+
+
+def check_decision(config: AlgorithmConfig, observation: Space, action: Space) -> None:
+    """Raise WrongValue if the arrays of a decision are not described as they should be."""
+    spec: Any = config.decision_spec(observation, action)
+    if (
+        not isinstance(spec, dict)
+        or "action" not in spec
+        or not all(isinstance(each, ArraySpec) for _, each in leaves(spec))
+    ):
+        raise WrongValue(
+            f"`decision_spec` of {type(config).__name__} must return the specs of the arrays of a decision, such as "
+            f'{{"action": array_spec(action)}} (from srl.api.spaces import array_spec); found {spec!r}'
+        )

@@ -37,6 +37,13 @@ class Moves(NamedTuple):
     legal: Array  # [n, A] bool, in the new state; all false where it has `ended`
 
 
+class Foresight(NamedTuple):
+    """What the rules alone say about n states."""
+
+    value: Array  # [n] float32, the return of the player to move; NaN where it is not decided
+    moves: Array  # [n, A] bool, the legal actions without those that are known to be worse; all false where it ended
+
+
 class Symmetry(NamedTuple):
     """A change of a position that changes nothing else: of `value`, and of the best actions but for their names."""
 
@@ -76,6 +83,28 @@ class Simulator(ABC):
             return np.zeros(len(state), np.int64)
         found: Array = self.ply(state) % 2
         return found
+
+    def foresee(self, state: Array, plies: int) -> Foresight:
+        """Look 1 or 2 plies ahead. 1: a move that ends the episode with the `highest` return decides it. 2: so does the
+        lack of a move after which the other player has none of these. Default: tries all actions with `step`."""
+        num, spec = len(state), self.spec
+        legal = self.legal(state)
+        mover, decisive, bad = self.to_play(state), np.zeros_like(legal), np.zeros_like(legal)
+        for action in range(spec.num_actions):
+            rows = np.flatnonzero(legal[:, action])
+            if not len(rows):
+                continue
+            moves = self.step(state[rows], np.full(len(rows), action))
+            decisive[rows, action] = moves.ended & (moves.reward >= spec.highest)
+            if plies > 1:
+                answered = np.flatnonzero(~moves.ended & (moves.to_play != mover[rows]) & (moves.reward <= 0))
+                replies = self.foresee(moves.state[answered], plies - 1)
+                bad[rows[answered], action] = replies.value >= spec.highest
+        value = np.full(num, np.nan, np.float32)
+        wins, lost = np.any(decisive, axis=1), np.any(legal, axis=1) & np.all(bad == legal, axis=1)
+        value[wins], value[lost] = spec.highest, spec.lowest
+        moves_left = np.where(wins[:, None], decisive, np.where(lost[:, None], legal, legal & ~bad))
+        return Foresight(value, moves_left)
 
     def symmetries(self) -> tuple[Symmetry, ...]:
         """Return the symmetries of boards, which observations have as last axes, without the identity. Default:

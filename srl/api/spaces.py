@@ -61,6 +61,9 @@ class Dict:
     items: Mapping[str, Space]
     is_tuple: bool = False
 
+    def __getitem__(self, name: str) -> Space:
+        return self.items[name]
+
     def __str__(self) -> str:
         items = ", ".join(str(item) if self.is_tuple else f"{name}: {item}" for name, item in self.items.items())
         return f"Tuple({items})" if self.is_tuple else f"Dict({items})"

@@ -119,6 +119,7 @@ PARTS = {
     "hindsight-goals": "srl.api.dataflow:HindsightGoals",
     "goal-rewards": "srl.replay.goals:GoalRewardsConfig",
     "stream-recording": "srl.datasets.stream_recorder:StreamRecording",
+    "replay-saving": "srl.replay.saving:ReplaySaving",
     # Searches
     "gumbel-search": "srl.search.search:GumbelSearch",
     "puct-search": "srl.search.search:PUCTSearch",

@@ -60,6 +60,7 @@ IN_REPLAY = {
     "period": 4,
     "value_min": -3.0,
     "value_max": 3.0,
+    "bin_width": 0.2,
     "learning_rate_schedule": "linear",
 }
 """Options of algorithms that learn from replay. A probe is short, its targets do not vary, and its values are small."""

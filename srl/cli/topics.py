@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,14 +83,16 @@ class Help:
       srl help cluster
       srl help lanes
       srl help recipes
+      srl help entropy
     """
 
-    topic: str = positional("TOPIC", "")
+    topic: tuple[str, ...] = positional("TOPIC", ())
     """A command, an algorithm, a group of options (run, workers, agents, evaluation, checkpoints, cluster, network,
-    replay, offline, streams), an option, `recipes`, or the name of a recipe."""
+    replay, offline, streams), an option, `recipes`, or the name of a recipe. Any other words are looked for in the
+    names of all options."""
 
     def run(self) -> int:
-        return HelpText(topic_help(self.topic)).run()
+        return HelpText(topic_help("-".join(self.topic))).run()
 
 
 @dataclass(frozen=True)
@@ -166,6 +169,8 @@ def topic_help(topic: str) -> str:
         return _option_help(owners[option])
     if advised := advice(written, flags=True):
         raise ValueError(advised)
+    if named := _options_named(written.split("_"), owners):
+        return "\n".join([f"Options whose names contain {topic!r}", *named, "", "`srl help OPTION` shows one of them."])
     known = [*COMMANDS, *SECTIONS, *MIXED, *ALGORITHMS, *ALSO, *recipes, "recipes"]
     known += [as_flag(each).removeprefix("--") for each in owners]
     close = did_you_mean(topic, known, cutoff=0.7)
@@ -189,6 +194,16 @@ def _options_by_name() -> dict[str, dict[str, Option]]:
         for option in options_of(command_class(command)):
             others.setdefault(option.name, {})[command] = option
     return {**others, **found}
+
+
+def _options_named(words: list[str], owners: Mapping[str, dict[str, Option]]) -> list[str]:
+    """Return a line for each option whose name contains all of the words, with the first sentence of its help."""
+    lines: list[str] = []
+    for name, each in sorted(owners.items()):
+        if words and all(word in name.split("_") for word in words):
+            option = next(iter(each.values()))
+            lines += row(option.flag, " ".join(option.text.split()).partition(". ")[0].removesuffix("."))
+    return lines
 
 
 def _option_help(owners: dict[str, Option]) -> str:

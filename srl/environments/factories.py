@@ -82,6 +82,17 @@ def check_options(environment: str, factory: Factory, options: Mapping[str, Any]
             raise ValueError(f"environment {environment} has no option {option!r}{nearest(option, known)}")
 
 
+def check_required(environment: str, factory: Factory, options: Mapping[str, Any]) -> None:
+    """Raise ValueError for a parameter of `factory` without a default that is not among the options."""
+    counts, various = ("num_envs", "num_copies"), (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    for name, parameter in parameters_of(factory).items():
+        if parameter.default is parameter.empty and parameter.kind not in various and name not in (*options, *counts):
+            raise ValueError(
+                f"environment {environment} needs a value for {name!r}: --env-arg {name}=VALUE, in Python "
+                f"env_args={{{name!r}: VALUE}}; or give the parameter a default"
+            )
+
+
 class CopySeeds(Iterator[int]):
     """Seeds that never repeat: consecutive integers, so that a saved run can continue with the next one."""
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Collection
 from typing import Any
 
+import gymnasium
 import numpy as np
 
+from srl.base.errors import WrongValue
 from srl.base.tree import Array, Tree, leaves
 
 MAX_FAILURES_IN_A_ROW = 20
@@ -101,3 +104,19 @@ def check_result(name: str, result: Any, start: bool, error: Exception) -> None:
     found = f"a tuple of {len(result)} values" if isinstance(result, tuple) else type(result).__name__
     call = f"{'reset' if start else 'step'} to return ({', '.join(expected)})"
     raise EnvironmentBroken(f"environment {name}: expected {call}, found {found}; {OLD_API[start]}") from error
+
+
+def check_made(environment: Any) -> None:
+    """Raise WrongValue if what a function made is no Gymnasium environment, or lacks what every one has."""
+    if not isinstance(environment, gymnasium.Env):
+        hint = "a function that makes a VectorEnv takes `num_envs`, one that makes Lanes takes `num_copies`"
+        hint = "return the environment" if environment is None else hint
+        raise WrongValue(f"it returned {type(environment).__name__}, not a gymnasium.Env; {hint}")
+    bare = environment.unwrapped
+    for name in ("observation_space", "action_space"):
+        if not isinstance(getattr(environment, name, None), gymnasium.Space):
+            raise WrongValue(f"{type(bare).__name__} has no `{name}`; set it to a gymnasium.spaces.Space in `__init__`")
+    parameters = inspect.signature(bare.reset).parameters
+    if "seed" not in parameters and not any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+        fix = "write `def reset(self, *, seed=None, options=None)` and call `super().reset(seed=seed)` first"
+        raise WrongValue(f"`reset` of {type(bare).__name__} takes no `seed`; {fix}")

@@ -20,7 +20,7 @@ from srl.environments.adapters.agent_ids import with_agent_ids
 from srl.environments.adapters.goals import goal_functions
 from srl.environments.adapters.gymnasium import GymnasiumConfig
 from srl.environments.adapters.vector import VectorConfig
-from srl.environments.factories import NamedConfig, check_options, locate, parameters_of
+from srl.environments.factories import NamedConfig, check_options, check_required, locate, parameters_of
 
 # For each family, keyed by part of its entry point: the package it needs and the command that installs it.
 EXTRAS = {
@@ -145,6 +145,7 @@ def _of_function(name: str, kwargs: Mapping[str, Any]) -> LanesConfig:
     factory = locate(name)
     parameters = parameters_of(factory)
     check_options(name, factory, kwargs)
+    check_required(name, factory, kwargs)
     if "num_copies" in parameters:
         return LanesFunctionConfig(name, kwargs)
     if "num_envs" in parameters:

@@ -100,6 +100,7 @@ def _compare(path: Path, saved: SavedPolicy, policy: Policy) -> None:
     """Raise RuntimeError if the outputs of the file differ from those of the policy."""
     import onnxruntime
 
+    onnxruntime.disable_telemetry_events()
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
     expected = {entry.name for entry in session.get_inputs()}

@@ -7,6 +7,8 @@ from srl.search.queue import SearchQueue as SearchQueue
 from srl.search.results import Evaluation as Evaluation
 from srl.search.results import SearchResult as SearchResult
 from srl.search.results import Step as Step
+from srl.search.samples import ActionSamples as ActionSamples
+from srl.search.samples import sampled_actions as sampled_actions
 from srl.search.search import GumbelSearch as GumbelSearch
 from srl.search.search import PUCTSearch as PUCTSearch
 from srl.search.search import Search as Search

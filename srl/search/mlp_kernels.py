@@ -8,6 +8,7 @@ import numpy as np
 
 from srl.base.tree import Array
 from srl.search.kernels import OK, Nodes, Picks, Rules, advance, bare, compiled, fast_exp
+from srl.search.samples import Sampler, add_actions, child_seed, draw
 
 TANH, UNIT, CHANGE = 0, 1, 2  # how a latent state is bounded; CHANGE: tanh of the state before and its change
 EPSILON = np.float32(0.001)  # of the h transform
@@ -28,9 +29,12 @@ class Work(NamedTuple):
     latent: Array  # [L, H] float32
     first: Array  # [L * widest layer] float32
     second: Array  # [L * widest layer] float32
+    policy: Array  # [L, outputs] float32; without samples, the same array as logits
     logits: Array  # [L, A] float32
     value: Array  # [L] float32
     reward: Array  # [L] float32
+    kept: Array  # [L, kept] float32, the sampled actions of the states, after their seeds
+    chosen: Array  # [L, size] float32, one of them
 
 
 @bare
@@ -112,10 +116,10 @@ def bound(outputs: Array, bias: Array, bounds: int, latent: Array) -> None:
 
 
 @compiled
-def pass_hidden(layers: Layers, hidden: Array, first: Array, second: Array, begin: int) -> Array:
-    """Apply rectified layers from `begin` on, and the last one without its bias."""
+def pass_hidden(layers: Layers, hidden: Array, first: Array, second: Array, begin: int, end: int) -> Array:
+    """Apply layers from `begin` to before `end`, all rectified but the last one, which is without its bias."""
     last = len(layers.starts) - 1
-    for index in range(begin, last + 1):
+    for index in range(begin, end):
         work = second if index % 2 else first
         hidden = dense(layers, index, hidden, layers.sizes[index], work)
         if index < last:
@@ -126,24 +130,29 @@ def pass_hidden(layers: Layers, hidden: Array, first: Array, second: Array, begi
 @compiled
 def represent(layers: Layers, observations: Array, bounds: int, work: Work) -> None:
     """Map observations [L, D] to work.latent."""
-    outputs = pass_hidden(layers, observations, work.first, work.second, 0)
+    outputs = pass_hidden(layers, observations, work.first, work.second, 0, len(layers.starts))
     bound(outputs, biases(layers, len(layers.starts) - 1), bounds, work.latent)
 
 
 @compiled
-def imagine(layers: Layers, actions: Array, bounds: int, work: Work) -> None:
-    """Replace work.latent by the states that actions [L] lead to. Actions are the last inputs of the first layer."""
+def imagine(layers: Layers, actions: Array, sampler: Sampler, bounds: int, work: Work) -> None:
+    """Replace work.latent by the states that actions [L] lead to, or work.chosen [L, size] with samples. Actions are
+    the last inputs of the first layer."""
     num_latent, num_outputs, last = work.latent.shape[1], layers.sizes[1], len(layers.starts) - 1
     hidden = dense(layers, 0, work.latent, num_latent, work.first)
     rows, bias = layers.starts[0] + num_latent * num_outputs, biases(layers, 0)
-    for row in range(len(hidden)):
-        start = rows + actions[row] * num_outputs
-        embedding = layers.flat[start : start + num_outputs]
-        for i in range(num_outputs):
-            hidden[row, i] += embedding[i]
+    if sampler.number:
+        end = layers.starts[0] + layers.sizes[0] * num_outputs
+        add_actions(sampler, work.chosen, layers.flat[rows:end].reshape(-1, num_outputs), hidden)
+    else:
+        for row in range(len(hidden)):
+            start = rows + actions[row] * num_outputs
+            embedding = layers.flat[start : start + num_outputs]
+            for i in range(num_outputs):
+                hidden[row, i] += embedding[i]
     if last > 0:
         rectify(hidden, bias)
-        hidden = pass_hidden(layers, hidden, work.first, work.second, 1)
+        hidden = pass_hidden(layers, hidden, work.first, work.second, 1, last + 1)
     bound(hidden, biases(layers, last), bounds, work.latent)
 
 
@@ -167,15 +176,25 @@ def scalar(outputs: Array, bias: Array, start: int, num_bins: int, bin_width: np
 
 
 @compiled
-def predict(layers: Layers, num_actions: int, num_bins: int, bin_width: np.float32, work: Work) -> None:
-    """Write the logits, values and rewards of work.latent."""
-    outputs = pass_hidden(layers, work.latent, work.first, work.second, 0)
-    bias = biases(layers, len(layers.starts) - 1)
+def predict(layers: Layers, heads: Layers, num_bins: int, bin_width: np.float32, work: Work) -> None:
+    """Write the policies, values and rewards of work.latent. `heads` is the last layer, padded to whole vectors."""
+    last = len(layers.starts) - 1
+    hidden = pass_hidden(layers, work.latent, work.first, work.second, 0, last)
+    outputs = dense(heads, 0, hidden, layers.sizes[last], work.second if last % 2 else work.first)
+    bias, num_policy = biases(heads, 0), work.policy.shape[1]
     for row in range(len(outputs)):
-        for a in range(num_actions):
-            work.logits[row, a] = outputs[row, a] + bias[a]
-        work.value[row] = scalar(outputs[row], bias, num_actions, num_bins, bin_width)
-        work.reward[row] = scalar(outputs[row], bias, num_actions + num_bins, num_bins, bin_width)
+        for a in range(num_policy):
+            work.policy[row, a] = outputs[row, a] + bias[a]
+        work.value[row] = scalar(outputs[row], bias, num_policy, num_bins, bin_width)
+        work.reward[row] = scalar(outputs[row], bias, num_policy + num_bins, num_bins, bin_width)
+
+
+@compiled
+def choose(sampler: Sampler, kept: Array, edge: int, row: int, work: Work) -> None:
+    """Copy an action of a node to work.chosen, and the seed of the node that it leads to to work.kept."""
+    for j in range(sampler.size):
+        work.chosen[row, j] = kept[1 + edge * sampler.size + j]
+    work.kept[row, 0] = child_seed(kept[0], edge)
 
 
 @compiled
@@ -187,27 +206,35 @@ def search_all(
     states: Array,
     dynamics: Layers,
     prediction: Layers,
+    heads: Layers,
     bounds: int,
     num_bins: int,
     bin_width: np.float32,
     discount: Array,
     legal: Array,
     chance: Array,
+    sampler: Sampler,
     work: Work,
 ) -> tuple[int, int]:
-    """Run all simulations of the first lanes, which have begun. `states` [(S+1) * L, H] has their latent states."""
-    num_rows, num_latent = states.shape[0] // (rules.num_simulations + 1), states.shape[1]
+    """Run all simulations of the first lanes, which have begun. `states` [(S+1) * L, H + kept] has their latent states,
+    and their samples."""
+    num_rows, num_latent = states.shape[0] // (rules.num_simulations + 1), work.latent.shape[1]
     for simulation in range(rules.num_simulations):
         for lane in range(len(lanes)):
             row = picks.row[lane]
             for i in range(num_latent):
                 work.latent[lane, i] = states[row, i]
-        imagine(dynamics, picks.edge, bounds, work)
+            if sampler.number:
+                choose(sampler, states[row, num_latent:], picks.edge[lane], lane, work)
+        imagine(dynamics, picks.edge, sampler, bounds, work)
         begin = (simulation + 1) * num_rows
         for lane in range(len(lanes)):
             for i in range(num_latent):
                 states[begin + lane, i] = work.latent[lane, i]
-        predict(prediction, rules.num_actions, num_bins, bin_width, work)
+        predict(prediction, heads, num_bins, bin_width, work)
+        if sampler.number:
+            draw(sampler, work.policy, work.kept, work.logits)
+            states[begin : begin + len(lanes), num_latent:] = work.kept
         problem, where = advance(
             nodes, picks, rules, lanes, work.reward, discount, work.value, work.logits, legal, chance
         )

@@ -184,12 +184,14 @@ class Trees:
             self._states.rows,
             model.layers["dynamics"],
             model.layers["prediction"],
+            model.padded_heads(),
             model.bounds,
             model.config.num_bins,
             model.bin_width,
             model.discount,
             ALL_LEGAL,
             NO_CHANCE,
+            model.sampler,
             model.work(len(lanes)),
         )
         self._check(*problem, lanes)

@@ -102,8 +102,7 @@ class RunDirectory:
             if not own and self.config.exists() and content == self._content():
                 return  # with the signature of whoever wrote it
             write_whole(self.config, content, sync=True)
-        if own:
-            sign(self.config, content)
+        sign(self.config, content, own=own)
 
     def load_config(self, trust_code: TrustCode = False, writing: bool = False) -> dict[str, Any]:
         """Return the config with its `lanes` and `options` rebuilt, importing nothing but SRL unless the user started
@@ -277,8 +276,7 @@ def write_group(path: Path, description: Any, own: bool = True) -> None:
     with _explained(path, "create"):
         path.mkdir(parents=True, exist_ok=True)
         write_whole(path / GROUP, content, sync=True)
-    if own:
-        sign(path / GROUP, content)
+    sign(path / GROUP, content, own=own)
 
 
 def find_group(what: str | Path, root: Path) -> Path | None:

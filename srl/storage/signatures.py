@@ -45,13 +45,17 @@ class Signed:
     directory: str
 
 
-def sign(file: Path, content: bytes, directory: Path | None = None) -> None:
-    """Sign a file's content with the user's key, which is created if it does not exist.
+def sign(file: Path, content: bytes, directory: Path | None = None, own: bool = True) -> None:
+    """Sign a file's content with the user's key, which is created if it does not exist. If the content is not the
+    user's `own`, only remove the signature of the previous content.
 
     `directory` is the one that the file will be moved to, by default its own. Without a key (the home directory may be
     read-only), the file stays unsigned: the run continues, and commands treat its files as those of someone else.
     """
     with suppress(OSError, ValueError):
+        if not own:
+            _beside(file).unlink(missing_ok=True)
+            return
         private = _private_key(create=True)
         where = os.path.realpath(directory or file.parent)
         signed = private.sign(_statement(where, file.name, content)).hex()
@@ -71,6 +75,11 @@ def signature_of(file: Path, content: bytes) -> Signed | None:
     except (OSError, ValueError, InvalidSignature, RecursionError):
         return None
     return Signed(record.key, record.directory)
+
+
+def has_signature(file: Path) -> bool:
+    """Return whether a file was signed, no matter whether the signature is valid."""
+    return os.path.lexists(_beside(file))
 
 
 def is_own(file: Path, content: bytes) -> bool:

@@ -238,6 +238,28 @@ def test_an_untrained_network_finds_a_win_and_prevents_one(seat: str, search: st
 
 
 @pytest.mark.parametrize("search", ["gumbel", "puct"])
+@pytest.mark.parametrize(("plies", "simulations"), [(1, 8), (2, 1)])
+def test_foresight_finds_a_win_and_prevents_one_with_few_simulations(plies: int, simulations: int, search: str) -> None:
+    policy, _, _ = built(TIC_TAC_TOE, simulations=simulations, search=search, foresight=plies)
+    lanes = TIC_TAC_TOE.build(1)
+    for moves, wanted in (([0, 3, 1, 4], 2), ([0, 3, 1, 4, 8], 5), ([0, 8, 1], 2)):
+        (now,) = lanes.reset(0)
+        for move in moves:
+            (now,) = lanes.step((np.array([move]),))
+        decision = policy.act(now.observation, None, now.first)  # with noise
+        assert decision["action"][0] == wanted
+        if plies == 2 or wanted != 2 or len(moves) > 3:
+            assert decision["policy"][0, wanted] == pytest.approx(1.0, abs=1e-6)  # no other move is considered
+    # A leaf in which the other player can win at once is a loss, whatever the network says.
+    (now,) = lanes.reset(0)
+    for move in [0, 8, 1]:
+        (now,) = lanes.step((np.array([move]),))
+    state: Any = now.observation["state"]
+    after = policy.follow((state, np.array([1])), np.array([3]))
+    assert (after.value[0], after.legal[0].nonzero()[0].tolist()) == (1.0, [2])
+
+
+@pytest.mark.parametrize("search", ["gumbel", "puct"])
 def test_decisions_are_legal_also_beside_games_that_have_ended(search: Any) -> None:
     policy, _, _ = built(TIC_TAC_TOE, search=search)
     lanes = TIC_TAC_TOE.build(8)
@@ -382,6 +404,7 @@ def test_bad_input_is_refused_with_what_to_do(tmp_path: Path) -> None:
         ("game:tic-tac-toe", {"simulations": 0}, "simulations must be at least 1 in training"),
         ("game:cartpole", {"tower": "residual"}, "needs a board"),
         ("game:tic-tac-toe", {"simulations": 10_000_000}, r"need \d+ MB, more than search_memory_mb=1024"),
+        ("game:tic-tac-toe", {"foresight": 3}, "foresight must be 0, 1 or 2 plies"),
         ("game:tic-tac-toe", {"search": "best"}, "search must be one of gumbel, puct"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -389,6 +412,23 @@ def test_bad_input_is_refused_with_what_to_do(tmp_path: Path) -> None:
     team = TIC_TAC_TOE.build(1).spec.teams[0]
     with pytest.raises(ValueError, match="needs an environment with a simulator"):
         AlphaZeroConfig().build_policy(team.observation, team.action, 0)
+
+
+def test_searches_in_bfloat16_value_positions_nearly_as_in_float32() -> None:
+    values = {}
+    for precision in ("float32", "bfloat16", "auto"):
+        policy, _, lanes = built(TIC_TAC_TOE, tower="residual", channels=8, search_precision=precision)
+        for parameter in policy._network.heads.parameters():
+            parameter.data.add_(torch.linspace(-0.1, 0.1, parameter.numel()).view(parameter.shape))
+        (now,) = lanes.reset(0)
+        state: Any = now.observation["state"]
+        after = policy.follow((state, np.zeros(2, np.int64)), np.array([0, 4]))
+        values[precision] = np.concatenate((after.value, after.logits.ravel()))
+        decision = policy.act(now.observation, None, now.first)
+        assert decision["policy"].dtype == np.float32
+    assert values["bfloat16"] == pytest.approx(values["float32"], abs=0.02)
+    assert not np.array_equal(values["bfloat16"], values["float32"])
+    assert any(np.array_equal(values["auto"], values[name]) for name in ("float32", "bfloat16"))
 
 
 def test_a_run_trains_resumes_evaluates_and_plays_against_others(tmp_path: Path) -> None:

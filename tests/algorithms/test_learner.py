@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from srl.algorithms.training.learner import FlatAdam
 
 
-def test_adam_steps_equal_those_of_torch() -> None:
+@pytest.mark.parametrize("given", [{}, {"eps": 1e-5}], ids=["default", "eps"])
+def test_adam_steps_equal_those_of_torch(given: dict[str, float]) -> None:
     start = torch.randn(1000, dtype=torch.float64)
     mine, theirs = start.clone(), start.clone().requires_grad_()
-    adam = FlatAdam(mine, eps=1e-5)
-    reference = torch.optim.Adam([theirs], lr=0.01, eps=1e-5)
+    adam = FlatAdam(mine, **given)
+    reference = torch.optim.Adam([theirs], lr=0.01, **given)
     for i in range(10):
         gradients = torch.randn(1000, dtype=torch.float64)
         learning_rate = 0.01 / (i + 1)

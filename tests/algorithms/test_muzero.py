@@ -17,7 +17,7 @@ from srl.algorithms.muzero.config import MuZeroConfig
 from srl.algorithms.muzero.policy import MuZeroPolicy
 from srl.algorithms.muzero.trainer import NETWORK, MuZeroTrainer, half_gradient
 from srl.api.dataflow import SequenceBatch
-from srl.api.spaces import Box, Dict, Discrete, MultiDiscrete, Space
+from srl.api.spaces import Box, Dict, Discrete, Space
 from srl.base.tree import Array
 from srl.testing import check_algorithm
 from srl.testing.findings import has_errors
@@ -310,9 +310,6 @@ def test_the_model_learns_rewards_values_and_policies() -> None:
 
 
 def test_what_the_search_cannot_do_is_said_before_a_run_begins(tmp_path: Path) -> None:
-    for space, other in ((Box((2,)), "sac"), (MultiDiscrete((2, 2)), "dqn")):
-        with pytest.raises(ValueError, match=other):
-            SMALL.check(SEEN, space)
     with pytest.raises(ValueError, match="simulations must be at least 1"):
         replace(SMALL, simulations=0).check(SEEN, ARMS)
     with pytest.raises(ValueError, match="MB"):

@@ -155,6 +155,15 @@ def test_an_unknown_topic_names_the_nearest(capsys: pytest.CaptureFixture[str]) 
     assert "no option --num-envs: --lanes counts the copies in one lane group" in capsys.readouterr().err
 
 
+def test_words_are_looked_for_in_the_names_of_options(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--algo.learning-rate X" in shown(capsys, "help", "learning", "rate")
+    found = shown(capsys, "help", "entropy")
+    assert "--algo.entropy-coefficient" in found
+    assert "--algo.entropy-final" in found
+    assert "--algo.learning-rate" not in found
+    assert "--checkpoint-seconds" in shown(capsys, "help", "seconds", "checkpoint")
+
+
 def test_every_option_has_help_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
     others = {*COMMANDS, *SECTIONS, *TOPICS, *ALSO, *ALGORITHMS}
     for option in {option.name for algo in ALGORITHMS for option in run_options(TrainOptions(), algo)} - others:

@@ -91,6 +91,41 @@ def test_a_changed_position_has_the_changed_moves(name: str) -> None:
             changed, state = moves.state[~moves.ended], original.state[~moves.ended]
 
 
+@pytest.mark.parametrize("name", BOARDS)
+@pytest.mark.parametrize("plies", [1, 2])
+def test_foresight_knows_what_the_rules_decide(name: str, plies: int) -> None:
+    """Compiled, tried move by move, and looked up in the tree of all moves."""
+    simulator, random = BOARDS[name].build(), np.random.default_rng(2)
+
+    def winning(state: Array) -> list[int]:
+        legal = np.flatnonzero(simulator.legal(state[None])[0])
+        return [int(a) for a in legal if simulator.step(state[None], np.array([a])).reward[0] == 1]
+
+    state, counts = simulator.begin(24, random), [0, 0, 0]
+    while len(state):
+        found, tried = simulator.foresee(state, plies), Simulator.foresee(simulator, state, plies)
+        assert np.array_equal(found.moves, tried.moves)
+        assert np.array_equal(found.value, tried.value, equal_nan=True)
+        legal = simulator.legal(state)
+        for row, one in enumerate(state):
+            best, value = np.flatnonzero(legal[row]).tolist(), np.nan
+            if wins := winning(one):
+                best, value = wins, 1.0
+            elif plies == 2:
+                safe = [a for a in best if not winning(simulator.step(one[None], np.array([a])).state[0])]
+                best, value = (safe, np.nan) if safe else (best, -1.0)
+            assert np.flatnonzero(found.moves[row]).tolist() == best
+            assert np.array_equal(found.value[row], np.float32(value), equal_nan=True)
+            counts[int(np.nan_to_num(value))] += 1
+        moves = simulator.step(state, np.array([random.choice(np.flatnonzero(row)) for row in legal]))
+        ended = simulator.foresee(moves.state[moves.ended], plies)
+        assert not ended.moves.any()
+        assert np.isnan(ended.value).all()
+        state = moves.state[~moves.ended]
+    assert counts[1] > 20
+    assert (counts[-1] > 2) == (plies == 2)
+
+
 def test_cartpole_moves_as_gymnasiums() -> None:
     simulator, env = CartPoleConfig().build(), gymnasium.make("CartPole-v1")
     env.reset(seed=3)

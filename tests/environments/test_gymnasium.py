@@ -12,6 +12,7 @@ from srl.api.spaces import MultiDiscrete
 from srl.environments.adapters.gymnasium import GymnasiumConfig, GymnasiumLanes
 from srl.environments.failures import MAX_FAILURES_IN_A_ROW, EnvironmentBroken
 from srl.environments.registry import lanes_config
+from srl.testing.env_checks.environment import check_environment
 from srl.testing.environments import Tracer
 
 TRACER, FAULTY = "srl.testing.environments:Tracer", "support.faulty_environments:Faulty"
@@ -178,6 +179,40 @@ def test_an_environment_that_cannot_be_created_raises_with_the_reason():
         lanes_config(tracers.unmakeable).build(1)
     with pytest.raises(EnvironmentBroken, match="returned int, not a gymnasium"):
         lanes_config("support.tracers:not_an_environment").build(1)
+
+
+class WithoutSpaces(gymnasium.Env):
+    pass
+
+
+class UnseededReset(Tracer):
+    def reset(self):  # type: ignore[override]
+        return super().reset()
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        (WithoutSpaces, "WithoutSpaces has no `observation_space`; set it to a gymnasium.spaces.Space"),
+        (UnseededReset, "`reset` of UnseededReset takes no `seed`; write `def reset(self, *, seed=None"),
+    ],
+)
+def test_an_environment_without_spaces_or_seeds_is_refused_with_what_to_write(kind, reason):
+    with pytest.raises(EnvironmentBroken, match=re.escape(reason)):
+        lanes_config(kind).build(1)
+    assert {finding.severity for finding in check_environment(kind)} == {"error"}
+
+
+def needy(difficulty):
+    return Tracer(difficulty)
+
+
+def test_an_option_without_a_default_must_be_given():
+    with pytest.raises(ValueError, match=r"needs a value for 'difficulty': --env-arg difficulty=VALUE"):
+        lanes_config(needy)
+    (found,) = check_environment(f"{__name__}:needy")
+    assert "needs a value for 'difficulty'" in found.found
+    assert lanes_config(needy, difficulty=3).build(1).spec.num_copies == 1
 
 
 class TwoRewards(Tracer):

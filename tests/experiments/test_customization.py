@@ -12,6 +12,7 @@ import pytest
 import srl
 from srl.api.control import MetricsReport
 from srl.api.experiment import Experiment, WorkerGroup
+from srl.api.spaces import Box, Dict, Discrete
 from srl.api.worker import IDLE, WORKED, Context, PollResult, WorkerConfig
 from srl.environments.registry import lanes_config
 from srl.experiments.graph.environment_probe import probe
@@ -136,3 +137,20 @@ def test_an_error_in_a_users_worker_is_shown_with_its_lines_and_not_retried(tmp_
         srl.train("CartPole-v1", steps=64, graph=with_unbuildable, name="one", **options)
     with pytest.raises(srl.RunFailed, match=r"Faulty.poll must return WORKED, IDLE or FINISHED, found None"):
         srl.train("CartPole-v1", steps=64, graph=with_wrong_poll, name="two", **options)
+
+
+@dataclass(frozen=True)
+class SpacesForSpecs(srl.PPOConfig):
+    def decision_spec(self, observation: Any, action: Any) -> Any:
+        return {"action": action, "value": None}
+
+
+def test_a_wrong_decision_spec_is_refused_with_an_example_of_a_right_one(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"SpacesForSpecs must return .* \{\"action\": array_spec\(action\)\}.*found"):
+        srl.train("CartPole-v1", steps=100, algo=SpacesForSpecs(), scheduler="inline", root=tmp_path, sinks=())
+
+
+def test_a_network_reads_the_parts_of_a_dict_space_by_name() -> None:
+    space = Dict({"position": Box((2,)), "kind": Discrete(3)})
+    assert space["position"] == Box((2,))
+    assert space["kind"] == Discrete(3)

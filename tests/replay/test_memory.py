@@ -110,6 +110,18 @@ def test_no_transition_crosses_a_gap():
     assert found[2] == (4 + 4, 0.25, 4)
 
 
+@pytest.mark.parametrize("row", [1, 2])
+def test_a_transition_ends_where_an_episode_begins_that_no_end_precedes(row: int):
+    memory = ReplayMemory(flow(100, n_step=3), spec_of(2, 1), 0)
+    for arrays, step in chain_of([1, 2, 4, 8], 2):
+        if step <= row < step + 2:
+            arrays["first"][row - step] = True
+        memory.insert(arrays, "a", step)
+    found = by_step(memory)
+    assert found[row - 1] == (2.0 ** (row - 1), 0.5, row)
+    assert found[row][0] > 2.0**row, "the new episode goes on"
+
+
 def test_a_transition_ends_where_the_environment_failed_between_two_blocks():
     memory = ReplayMemory(flow(100, n_step=3), spec_of(2, 1), 0)
     (one, _), (two, _) = chain_of([1, 2, 4, 8], 2)

@@ -84,6 +84,14 @@ def test_a_network_of_an_off_policy_algorithm_is_exported_with_its_value(tmp_pat
     assert ("next_state" in done.outputs) == (algo == "r2d2")
 
 
+def test_the_real_valued_actions_of_a_policy_that_searches_are_exported_as_their_means(tmp_path: Path) -> None:
+    run = untrained(tmp_path, "Pendulum-v1", algo="muzero", muzero={"hidden_sizes": (16,)})
+    assert srl.export(run.path).checked
+    observations = np.random.default_rng(0).uniform(-1.0, 1.0, (5, 3)).astype(np.float32)
+    expected = srl.load(run.path, simulations=0).act(observations)
+    assert act_alone(run.path / "policy.onnx", observations) == pytest.approx(expected, abs=1e-5)
+
+
 def test_the_exported_policy_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     quick: dict[str, Any] = {"scheduler": "inline", "sinks": (), "lanes": 2, "horizon": 4, "steps": 60}
     roles = ("chaser_*=chasers", "runner_*=runners")

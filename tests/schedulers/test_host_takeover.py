@@ -63,10 +63,11 @@ class Takeover(FakeHosts):
     def find_orphans(self, *hosts: str) -> Future[list[OrphanWorker]]:
         return self.thread.submit(self.scheduler.find_orphans, hosts, PATIENCE)
 
-    def rejoin(self, host: str, *worker_ids: WorkerId, state: int = -1) -> Channel:
-        """A host returns with these workers, and a committed state of this version."""
+    def rejoin(self, host: str, *worker_ids: WorkerId, state: int = -1, version: int = -1) -> Channel:
+        """A host returns with these workers, a committed state of this version, and parameters of this version."""
         orphans = [OrphanWorker(worker_id, True, {}) for worker_id in worker_ids]
-        rejoin = Rejoin(join_message(host), "run", SECRET, f"tcp:{host}:1", orphans, {"policy": state})
+        versions = {"policy": state}, {"policy": version}
+        rejoin = Rejoin(join_message(host), "run", SECRET, f"tcp:{host}:1", orphans, *versions)
         channel = self.connect(rejoin)
         self.channels.append(channel)
         self.receive(channel, JoinAccepted)
@@ -156,6 +157,20 @@ def test_a_lost_trainer_does_not_wait_for_the_state_of_a_host_that_is_lost_again
     takeover.scheduler.start(TRAINER, CommittingConfig(), Resources(node="b"), 0)
     newest.close()
     assert until(lambda: received(older, StartWorker), lambda: takeover.scheduler.poll(0.0)).worker_id == TRAINER
+
+
+def test_a_trainer_whose_newest_state_was_lost_counts_on_from_the_versions_that_actors_have(takeover: Takeover) -> None:
+    """Actors do not adopt a lower version. The trainer would learn from decisions of parameters that it never had."""
+    takeover.memory.commits["policy"].write(5, {"parameters": np.ones(3, np.float32)}, {"steps": 50})
+    orphans = takeover.find_orphans("a", "b")
+    takeover.rejoin("a", ACTOR, version=9)
+    other = takeover.rejoin("b", OTHER, version=7)
+    orphans.result()
+    takeover.scheduler.start(TRAINER, CommittingConfig(), Resources(node="b"), 0)
+    wait = lambda: takeover.scheduler.poll(0.0)  # noqa: E731
+    state = until(lambda: received(other, StartWorker, CommittedState), wait)
+    assert (state.version, state.floor, state.metadata) == (5, 9, {"steps": 50})
+    assert until(lambda: received(other, StartWorker), wait).worker_id == TRAINER
 
 
 def test_a_takeover_fails_if_no_host_reconnects(takeover: Takeover) -> None:

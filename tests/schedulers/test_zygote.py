@@ -10,10 +10,13 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
+from support.idle_worker import IdleConfig
 from support.waiting import until, wait_for
 
 from srl.__main__ import forks_workers
-from srl.api.scheduler import HostEvent
+from srl.api.experiment import Resources
+from srl.api.scheduler import Died, Event, HostEvent
+from srl.api.worker import WorkerId
 from srl.base.files import Losses
 from srl.schedulers.local import scheduler as module
 from srl.schedulers.local import zygote_launch
@@ -82,28 +85,65 @@ def test_commands_whose_workers_are_forked_here_start_a_zygote(words: str, expec
     assert forks_workers(words.split()) is expected
 
 
-def test_only_silence_while_the_machine_runs_counts_against_a_zygote(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = 0.0
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
-    (tmp_path / "logs").mkdir()
-    memory = RunMemory.create(["policy"])
-    scheduler = ProcessScheduler("test", memory, tmp_path / "r", LogFiles(tmp_path / "logs", Losses()))
-    try:
-        until(lambda: scheduler.ready, lambda: scheduler.poll(0.05))
-        os.kill(scheduler._handle.process.pid, signal.SIGSTOP)
-        now = 10.0
-        assert scheduler.poll(0.0) == []  # asks it
-        now = 1000.0
-        assert scheduler.poll(0.0) == []  # the machine was suspended
+class Clocked:
+    """A scheduler whose time a test sets. Its zygote is ready."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now))
+        (folder / "logs").mkdir()
+        self.memory = RunMemory.create(["policy"])
+        self.scheduler = ProcessScheduler("test", self.memory, folder / "r", LogFiles(folder / "logs", Losses()))
+        until(lambda: self.scheduler.ready, lambda: self.scheduler.poll(0.05))
+
+    def stop_zygote(self) -> list[Event]:
+        os.kill(self.scheduler._handle.process.pid, signal.SIGSTOP)
+        self.now += 10.0
+        return self.scheduler.poll(0.0)  # asks it
+
+    def pass_silence(self) -> list[Event]:
+        """Let so much time pass that the zygote is replaced."""
         events = []
         for _ in range(int(ZYGOTE_SECONDS / MAX_GAP_SECONDS)):
-            now += MAX_GAP_SECONDS
-            events += scheduler.poll(0.0)
-        (event,) = events
-        assert isinstance(event, HostEvent)
-        assert "does not answer" in event.text
-    finally:
-        scheduler.close()
-        memory.close()
+            self.now += MAX_GAP_SECONDS
+            events += self.scheduler.poll(0.0)
+        return events
+
+    def close(self) -> None:
+        self.scheduler.close()
+        self.memory.close()
+        self.__dict__.clear()  # mappings hold descriptors, too
+
+
+@pytest.fixture
+def clocked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Clocked]:
+    made = Clocked(tmp_path, monkeypatch)
+    yield made
+    made.close()
+
+
+def test_only_silence_while_the_machine_runs_counts_against_a_zygote(clocked: Clocked) -> None:
+    assert clocked.stop_zygote() == []
+    clocked.now = 1000.0
+    assert clocked.scheduler.poll(0.0) == []  # the machine was suspended
+    (event,) = clocked.pass_silence()
+    assert isinstance(event, HostEvent)
+    assert "does not answer" in event.text
+
+
+def test_a_worker_is_not_to_blame_for_a_zygote_that_does_not_start_it(clocked: Clocked) -> None:
+    clocked.stop_zygote()
+    worker_id = WorkerId("actors", 0, 0)
+    clocked.scheduler.start(worker_id, IdleConfig(), Resources(), 0)
+    assert Died(worker_id, "its zygote does not answer", clean=False, blameless=True) in clocked.pass_silence()
+
+
+def test_a_worker_is_not_to_blame_for_the_death_of_the_zygote_that_was_replaced(clocked: Clocked) -> None:
+    worker_id = WorkerId("actors", 0, 0)
+    clocked.scheduler.start(worker_id, IdleConfig(), Resources(), 0)
+    until(lambda: clocked.scheduler.pid(worker_id), lambda: clocked.scheduler.poll(0.05))
+    zygote = clocked.scheduler._handle.process
+    events = clocked.stop_zygote() + clocked.pass_silence()
+    zygote.kill()  # its workers end with it
+    until(lambda: not clocked.scheduler.worker_ids(), lambda: events.extend(clocked.scheduler.poll(0.05)))
+    assert Died(worker_id, "ended", clean=False, blameless=True) in events

@@ -87,10 +87,31 @@ def test_verify_finds_changes_and_other_keys(
     (run.checkpoints / "0001-step-64" / "facts.json").write_text("{ }")
     assert main(["verify", str(run.path)]) == 1
     shown = capsys.readouterr().out
-    assert "config.json: undamaged, no valid signature" in shown
+    assert "config.json: changed after it was signed\n" in shown
     assert "facts.json" in shown
     other.write_text("not a key")
     assert main(["verify", str(run.path), "--key", str(other)]) == 2
+
+
+def test_verify_says_what_a_change_could_not_be_noticed_in(
+    run: RunDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run.config.with_name("config.json.sig").unlink()
+    manifest = run.checkpoints / "0001-step-64" / "manifest.json"
+    manifest.with_name("manifest.json.sig").unlink()
+    assert main(["verify", str(run.path)]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "config.json: readable, not signed",  # without a signature, nothing tells its content
+        "0001-step-64: undamaged, not signed",
+    ]
+
+
+def test_a_run_of_someone_else_that_is_written_again_is_not_signed(run: RunDirectory) -> None:
+    content = run.config.read_bytes()
+    run.write_config(json.loads(content), own=False)
+    assert is_own(run.config, content)  # nothing has changed
+    run.write_config({**json.loads(content), "environment": "another"}, own=False)
+    assert not run.config.with_name("config.json.sig").exists()
 
 
 def test_a_copied_checkpoint_is_signed_only_if_the_original_was(run: RunDirectory) -> None:

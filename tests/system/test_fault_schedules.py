@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support.simulation.headless_loss import HeadlessLoss
 from support.simulation.mutations import MUTATIONS, Mutation
 from support.simulation.schedules import Simulation
 
@@ -16,11 +17,17 @@ def test_random_schedules_of_faults_break_no_invariant() -> None:
     "seed",
     [
         503945,  # an agent that reconnected, and whose connection was reset once more, took a live controller for dead
+        16619,  # the simulation took an update for durable that was made while another controller was taking over
         2000587,  # after a takeover, a trainer started elsewhere before its newest state had arrived
     ],
 )
 def test_schedules_that_once_broke_an_invariant_break_none(seed: int) -> None:
     Simulation(seed).run()
+
+
+@pytest.mark.parametrize("seed", [10, 15, 21, 24, 37])
+def test_versions_do_not_go_back_if_the_newest_state_is_lost_without_a_controller(seed: int) -> None:
+    assert HeadlessLoss(seed).run() > 0
 
 
 def test_a_schedule_is_repeatable() -> None:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from support.trained_runs import latest_checkpoint
 
@@ -16,11 +17,11 @@ TINY: dict[str, Any] = {"hidden_sizes": (16,), "latent_size": 8, "num_bins": 11,
 TINY |= {"n_step": 3, "learning_starts": 32, "batch_size": 8, "updates_per_decision": 0.25}
 
 
-def run_of(root: Path, steps: int, **options: Any) -> srl.Run:
+def run_of(root: Path, steps: int, environment: str = "CartPole-v1", **options: Any) -> srl.Run:
     settings = {**TINY, **options.pop("muzero", {})}
     options = {"lanes": 2, "horizon": 4, "seed": 3, "scheduler": "inline", **options}
     return srl.train(
-        "CartPole-v1", algo="muzero", muzero=settings, steps=steps, recipe="none", root=root, sinks=(), **options
+        environment, algo="muzero", muzero=settings, steps=steps, recipe="none", root=root, sinks=(), **options
     )
 
 
@@ -32,6 +33,7 @@ def run_of(root: Path, steps: int, **options: Any) -> srl.Run:
             | {"bootstrap": "search", "max_target_age": 2},
             {"ring": 2},
         ),
+        ({"sampled_actions": 5, "max_target_age": 0}, {"environment": "Pendulum-v1"}),
         pytest.param({"consistency_weight": 1.0}, {"inference": "host"}, marks=pytest.mark.slow),
     ],
 )
@@ -65,6 +67,15 @@ def test_trained_policies_play_with_any_number_of_simulations(
     assert "simulations must be 0 or more, found -1" in capsys.readouterr().err
 
 
+def test_a_run_with_real_valued_actions_is_evaluated_without_a_search(tmp_path: Path) -> None:
+    run = run_of(tmp_path, 80, "Pendulum-v1")
+    policy = srl.load(run.path, simulations=0)
+    seen = np.array([[1.0, 0.0, 0.5], [-0.5, 0.8, -3.0]], np.float32)
+    assert srl.evaluate(run.path, episodes=2, simulations=0).episodes == 2
+    assert policy.act(seen).shape == (2, 1)
+    assert np.abs(srl.load(run.path).act(seen, greedy=False)).max() <= 2.0
+
+
 def test_policies_that_do_not_search_have_no_simulations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = srl.train("CartPole-v1", steps=64, lanes=2, horizon=4, scheduler="inline", root=tmp_path, sinks=())
     assert main(["eval", str(run.path), "--simulations", "8"]) == 2
@@ -73,8 +84,9 @@ def test_policies_that_do_not_search_have_no_simulations(tmp_path: Path, capsys:
 
 def test_bad_options_are_refused_before_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     common = ["--algo", "muzero", "--root", str(tmp_path), "--steps", "64"]
-    assert main(["train", "Pendulum-v1", *common]) == 2
-    assert "muzero needs Discrete actions" in capsys.readouterr().err
+    wide = ("srl.testing.probe_environments:variant", "--env-arg", "probe=CreditedReward", "--env-arg", "real=true")
+    assert main(["train", *wide, *common, "--algo.initial-std", "3"]) == 2
+    assert "initial_std of sampled actions must be between 0.0067 and 1.6, found 3" in capsys.readouterr().err
     assert main(["train", "CartPole-v1", *common, "--algo.simulations", "0"]) == 2
     assert "simulations must be at least 1" in capsys.readouterr().err
     memory = ("--algo.search-memory-mb", "1", "--algo.simulations", "2000")
@@ -88,9 +100,10 @@ def test_bad_options_are_refused_before_the_run(tmp_path: Path, capsys: pytest.C
 
 
 @pytest.mark.slow
-def test_muzero_trains_in_processes_with_policy_replay_and_reanalyze_workers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("environment", ["CartPole-v1", "Pendulum-v1"])
+def test_muzero_trains_in_processes_with_policy_replay_and_reanalyze_workers(tmp_path: Path, environment: str) -> None:
     workers = {"inference": "host", "replay": "host", "reanalyze_workers": 2}
-    run = run_of(tmp_path, 400, scheduler="processes", muzero={"max_target_age": 4}, **workers)
+    run = run_of(tmp_path, 400, environment, scheduler="processes", muzero={"max_target_age": 4}, **workers)
     assert run.status.steps >= 400
     assert run.status.reanalyzed > 0
     assert run.status.replay[0].target_age <= 4

@@ -392,7 +392,10 @@ def test_the_report_has_errors_first_and_counts():
 
 @pytest.mark.parametrize(
     ("name", "fix"),
-    [("missing.py:Env", "correct the path or the name"), ("Missing-v0", "correct the name, or install the package")],
+    [
+        ("missing.py:Env", "correct the path, the name or the options"),
+        ("Missing-v0", "correct the name, or install the package"),
+    ],
 )
 def test_the_fix_for_a_name_that_is_not_found(name, fix, capsys):
     assert main(["check-env", name]) == 1

@@ -52,6 +52,10 @@ class AlphaZeroConfig(OffPolicyConfig):
     search needs no temperature: its noise draws actions from the improved policy."""
     temperature_moves: int = 30
     """With `puct`: number of these moves. Later actions are those with the most visits."""
+    foresight: int = 0
+    """Plies that the rules alone look ahead from each position of a tree, without the network. 1: a move that wins at
+    once is taken, and the position has its value. 2: also, no move is tried that lets the other player win at once,
+    unless all do."""
     search_memory_mb: int = 1024
     """Memory that the trees of a policy may take, in megabytes."""
     tower: Literal["dense", "residual"] = "dense"
@@ -63,6 +67,9 @@ class AlphaZeroConfig(OffPolicyConfig):
     """With `residual`: channels of each convolution."""
     blocks: int = 3
     """With `residual`: number of blocks of two convolutions."""
+    search_precision: Literal["float32", "bfloat16", "auto"] = "float32"
+    """Precision of the tower in searches. With `bfloat16` convolutions take half of the time on CPUs that multiply such
+    numbers (AVX-512 BF16) and on GPUs, and longer on others. `auto` takes it where it is faster."""
     symmetries: bool = True
     """Turn and mirror the positions that are learned from at random, as far as the game has symmetries."""
     value_weight: float = 1.0
@@ -97,7 +104,13 @@ class AlphaZeroConfig(OffPolicyConfig):
         self._check_counts("considered_actions", "search_memory_mb", "channels", "blocks", "target_update")
         self._check_positive("dirichlet_alpha")
         self._check_range("dirichlet_fraction", "search_value_share")
-        for name, known in (("search", ("gumbel", "puct")), ("tower", ("dense", "residual"))):
+        if self.foresight not in (0, 1, 2):
+            raise ValueError(f"foresight must be 0, 1 or 2 plies, found {self.foresight}")
+        for name, known in (
+            ("search", ("gumbel", "puct")),
+            ("tower", ("dense", "residual")),
+            ("search_precision", ("float32", "bfloat16", "auto")),
+        ):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}; found {getattr(self, name)!r}")
 

@@ -22,6 +22,7 @@ from srl.networks.network import Network
 from srl.networks.parameters import orthogonal_layers
 
 GAIN = math.sqrt(2.0)
+PLANES, DENSE = 16, 64  # of a residual tower: planes that the heads see, and numbers that see all of these
 
 
 class DenseTower(nn.Module):
@@ -51,20 +52,24 @@ class ResidualTower(nn.Module):
         planes, rows, columns = board.shape
         self.first = nn.Conv2d(planes + 1, channels, 3, padding=1)
         self.blocks = nn.ModuleList([nn.Conv2d(channels, channels, 3, padding=1) for _ in range(2 * num_blocks)])
-        self.last = nn.Conv2d(channels, 8, 1)
-        self.num_features = 8 * rows * columns
-        orthogonal_layers(GAIN, self.first, *self.blocks[::2], self.last)
+        self.last = nn.Conv2d(channels, PLANES, 1)
+        cells = PLANES * rows * columns
+        self.dense = WideLinear(cells, DENSE)
+        self.num_features = cells + DENSE
+        orthogonal_layers(GAIN, self.first, *self.blocks[::2], self.last, self.dense)
         orthogonal_layers(0.0, *self.blocks[1::2])
 
     def forward(self, seen: dict[str, Tensor]) -> Tensor:
         board = seen[BOARD].float()
+        if not torch.is_grad_enabled():  # faster forward, but not backward
+            board = board.contiguous(memory_format=torch.channels_last)
         mover = seen[TO_PLAY].float() if TO_PLAY in seen else board.new_zeros(len(board))
         plane = mover[:, None, None, None].expand(-1, 1, *board.shape[2:])
-        hidden = self.first(torch.cat((board, plane), 1)).relu()
+        hidden = self.first(torch.cat((board, plane), 1)).relu_()
         for one, two in zip(self.blocks[::2], self.blocks[1::2], strict=True):
-            hidden = (hidden + two(one(hidden).relu())).relu()
-        features: Tensor = self.last(hidden).relu().flatten(1)
-        return features
+            hidden = two(one(hidden).relu_()).add_(hidden).relu_()
+        cells = self.last(hidden).relu_().flatten(1)
+        return torch.cat((cells, self.dense(cells).relu_()), 1)  # values depend on the whole board
 
 
 class AlphaZeroNetwork(Network):
@@ -80,9 +85,12 @@ class AlphaZeroNetwork(Network):
         self._middle, self._radius = (spec.highest + spec.lowest) / 2.0, (spec.highest - spec.lowest) / 2.0
         self.mask_key = mask_key
 
-    def outputs(self, seen: Any) -> tuple[Tensor, Tensor]:
-        """Return logits [B, A] of all actions, and the value [B] as a share from -1 to 1."""
-        outputs = self.heads(self.tower(seen))
+    def outputs(self, seen: Any, in_bfloat16: bool = False) -> tuple[Tensor, Tensor]:
+        """Return logits [B, A] of all actions, and the value [B] as a share from -1 to 1. The tower may compute in
+        bfloat16."""
+        with torch.autocast(self.heads.weight.device.type, torch.bfloat16, enabled=in_bfloat16):
+            features = self.tower(seen)
+        outputs = self.heads(features.float())
         return outputs[:, : self.num_actions], outputs[:, self.num_actions].tanh()
 
     def forward(self, observation: Any) -> tuple[Tensor, Tensor]:

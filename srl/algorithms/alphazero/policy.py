@@ -13,7 +13,7 @@ import torch
 from srl.algorithms.alphazero.board import BOARD
 from srl.algorithms.alphazero.config import STATE, TO_PLAY, AlphaZeroConfig
 from srl.algorithms.alphazero.network import AlphaZeroNetwork
-from srl.algorithms.training.devices import fetch, move, place, resolve_device
+from srl.algorithms.training.devices import fetch, move, multiplies_bfloat16, place, resolve_device
 from srl.api.policy import Decision, GradualDecisions, Policy
 from srl.api.simulator import Simulator
 from srl.base.seeding import generator, generator_state, restore_generator
@@ -29,7 +29,7 @@ class _Moves(NamedTuple):
     shape: tuple[int, int]  # rows of the request, actions
     rows: Array  # [n]
     states: Array  # [n, ...]
-    legal: Array  # [n, A]
+    legal: Array  # [n, A], without moves that are known to be worse
 
 
 class AlphaZeroPolicy(Policy):
@@ -42,6 +42,8 @@ class AlphaZeroPolicy(Policy):
         self._device = resolve_device(config.device)
         self._network = network.eval()
         self._flat = FlatParameters(place(network, self._device), gradients=False)
+        wanted = config.search_precision
+        self._in_bfloat16 = wanted == "bfloat16" or (wanted == "auto" and multiplies_bfloat16(self._device))
         self._search = config.build_search(simulator.spec.num_actions) if config.simulations else None
         self._random = generator(seed, "search")
         self._computing = threading.Lock()  # guards the generator
@@ -68,7 +70,8 @@ class AlphaZeroPolicy(Policy):
         return self.decision(moves, search.run(self.root(moves), self.follow, rng, moves.legal, not greedy), greedy)
 
     def moves(self, states: Any) -> _Moves:
-        legal = self._simulator.legal(states)
+        plies = self._config.foresight
+        legal = self._simulator.foresee(states, plies).moves if plies else self._simulator.legal(states)
         rows = np.flatnonzero(legal.any(1))
         return _Moves(legal.shape, rows, states[rows], legal[rows])
 
@@ -98,9 +101,13 @@ class AlphaZeroPolicy(Policy):
         states, mover = state
         moves = self._simulator.step(states, action)
         value, logits = self._evaluate(moves.state, moves.to_play)
+        legal = moves.legal
+        if self._config.foresight:
+            known, legal = self._simulator.foresee(moves.state, self._config.foresight)
+            value = np.where(np.isnan(known), value, known)
         discount = np.where(moves.to_play == mover, np.float32(self._config.gamma), np.float32(-self._config.gamma))
         discount[moves.ended] = 0.0
-        return Step((moves.state, moves.to_play), moves.reward, discount, value, logits, moves.legal)
+        return Step((moves.state, moves.to_play), moves.reward, discount, value, logits, legal)
 
     def _evaluate(self, states: Array, to_play: Array) -> tuple[Array, Array]:
         """Return the network's values [n] for the players to move, and logits [n, A]."""
@@ -108,7 +115,8 @@ class AlphaZeroPolicy(Policy):
         parts = dict(seen) if isinstance(seen, Mapping) else {BOARD: seen}
         if self._simulator.spec.num_players > 1:
             parts[TO_PLAY] = to_play
-        logits, share = self._network.outputs(map_tree(lambda array: move(array, self._device), parts))
+        inputs = map_tree(lambda array: move(array, self._device), parts)
+        logits, share = self._network.outputs(inputs, self._in_bfloat16)
         return fetch(self._network.value_of(share)).numpy(), fetch(logits).numpy()
 
     def gradual_decisions(self) -> GradualDecisions | None:

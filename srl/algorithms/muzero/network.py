@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from srl.algorithms.alphazero.config import TO_PLAY
 from srl.algorithms.dqn.build import plain_layer
-from srl.algorithms.muzero.config import MuZeroConfig
+from srl.algorithms.muzero.config import MuZeroConfig, has_two_players
+from srl.algorithms.muzero.samples import bounded_policy, output_for
 from srl.algorithms.offpolicy.normalization import normalized
 from srl.algorithms.r2d2.returns import unscale
-from srl.api.spaces import Dict, Discrete, Space
+from srl.api.spaces import Space
 from srl.base.tree import Array, leaves
 from srl.networks.encoders.build import build_encoder
 from srl.networks.encoders.entities import EntityEncoder
@@ -54,9 +54,10 @@ class MuZeroNetwork(Network):
 
     bins: Tensor
 
-    def __init__(self, model: MLPModelConfig, encoder: nn.Module, mask_key: str) -> None:
+    def __init__(self, model: MLPModelConfig, encoder: nn.Module, mask_key: str, initial_std: float = 1.0) -> None:
         super().__init__()
         self.model = model
+        self._initial_output = output_for(initial_std)  # of a standard deviation of real-valued actions
         self._build_parts(model)
         self.encoder = encoder
         self.mask_key = mask_key
@@ -67,9 +68,12 @@ class MuZeroNetwork(Network):
 
     def _build_parts(self, model: MLPModelConfig) -> None:
         sizes = model.sizes()
-        self.representation: nn.Module = DenseLayers(sizes["representation"])
+        self.representation: Any = DenseLayers(sizes["representation"])
         self.dynamics: Any = DenseLayers(sizes["dynamics"])
-        self.prediction: nn.Module = DenseLayers(sizes["prediction"], is_zero=True)
+        self.prediction: Any = DenseLayers(sizes["prediction"], is_zero=True)
+        if model.samples and not model.samples.choices:
+            last: Any = self.prediction.layers[-1]
+            nn.init.constant_(last.bias.data[model.samples.size : 2 * model.samples.size], self._initial_output)
 
     @property
     def num_compiled(self) -> int:
@@ -100,13 +104,19 @@ class MuZeroNetwork(Network):
         return self.representation(self.encoder(observation)).tanh()  # type: ignore[no-any-return]
 
     def imagine(self, latent: Tensor, action: Tensor) -> Tensor:
-        """Return the latent states [B, H] that actions [B] lead to. The action's part of the first layer is a row of
-        its weights."""
+        """Return the latent states [B, H] that actions [B] lead to, or with samples real numbers or choices [B, size].
+        A choice's part of the first layer is a row of its weights."""
         first, *rest = self.dynamics.layers
         assert isinstance(first, WideLinear)
         num_latent = self.model.latent_size
         rows = torch.addmm(first.bias, latent, first.weight[:num_latent])
-        rows = rows + functional.embedding(action, first.weight[num_latent:])
+        if action.is_floating_point():
+            rows = torch.addmm(rows, action, first.weight[num_latent:])
+        elif self.model.samples:
+            starts = torch.tensor((0, *accumulate(self.model.samples.choices[:-1])), device=action.device)
+            rows = rows + functional.embedding_bag(action + starts, first.weight[num_latent:], mode="sum")
+        else:
+            rows = rows + functional.embedding(action, first.weight[num_latent:])
         for layer in rest:
             rows = layer(rows.relu_())
         return (rows + latent if self.model.residual else rows).tanh()
@@ -116,8 +126,19 @@ class MuZeroNetwork(Network):
         state, [B, bins]."""
         outputs = self.prediction(latent)
         model = self.model
-        policy, value, reward = outputs.split((model.num_actions, model.num_bins, model.num_bins), 1)
+        policy, value, reward = outputs.split((model.num_policy, model.num_bins, model.num_bins), 1)
+        if model.samples and not model.samples.choices:
+            policy = bounded_policy(policy)
         return policy, value, reward
+
+    def reward_logits(self, latents: Tensor, predicted: Tensor) -> Tensor:
+        """Return the logits of the bins of rewards [K, N, bins] that led to states [K, N, H], given those that
+        `predict` returned."""
+        return predicted
+
+    def reward_targets(self, reward: Tensor) -> Tensor:
+        """Return what `reward_logits` learn, for rewards [K, N]."""
+        return reward
 
     def mean(self, logits: Tensor) -> Tensor:
         """Return the number that logits of bins [..., bins] stand for."""
@@ -133,14 +154,8 @@ class Consistency(nn.Module):
         self.predictor = DenseLayers((size, size, size))
 
 
-def has_two_players(observation: Space) -> bool:
-    """Return whether observations are those of joint lanes of a game, which say who is to move."""
-    return isinstance(observation, Dict) and observation.items.get(TO_PLAY) == Discrete(2)
-
-
 def build_muzero_network(observation: Space, action: Space, config: MuZeroConfig, seed: int) -> MuZeroNetwork:
     """Build the network. The same seed gives the same weights; torch's global generator is not affected."""
-    assert isinstance(action, Discrete)
     seen, has_mask = split_mask(observation, action, config.mask_key)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -151,7 +166,7 @@ def build_muzero_network(observation: Space, action: Space, config: MuZeroConfig
         encoder = normalized(encoder, seen, config)
         model = MLPModelConfig(
             int(encoder.num_features),
-            action.n,
+            config.num_actions(action),
             config.latent_size,
             *(config.hidden_sizes,) * 3,
             config.num_bins,
@@ -159,13 +174,18 @@ def build_muzero_network(observation: Space, action: Space, config: MuZeroConfig
             "tanh",
             -config.gamma if has_two_players(observation) else config.gamma,
             residual=config.residual,
+            samples=config.samples(action),
         )
         mask_key = config.mask_key if has_mask else ""
         if config.tower == "residual":
             from srl.algorithms.muzero.boards import build_board_network
 
             return build_board_network(seen, model, config, mask_key)
-        return MuZeroNetwork(model, encoder, mask_key)
+        if config.value_prefix:
+            from srl.algorithms.muzero.prefix import PrefixNetwork
+
+            return PrefixNetwork(model, encoder, mask_key)
+        return MuZeroNetwork(model, encoder, mask_key, config.initial_std)
 
 
 def build_consistency(config: MuZeroConfig, seed: int) -> Consistency:

@@ -12,6 +12,7 @@ from torch.nn import functional
 from srl.algorithms.alphazero.config import TO_PLAY
 from srl.algorithms.muzero.config import MuZeroConfig
 from srl.algorithms.muzero.network import Consistency, MuZeroNetwork, build_consistency
+from srl.algorithms.muzero.samples import SampledActions, entropy, log_probability
 from srl.algorithms.muzero.targets import bin_loss, for_movers, windows
 from srl.algorithms.offpolicy.learner import ModuleLearner
 from srl.algorithms.offpolicy.normalization import NewObservations
@@ -30,12 +31,13 @@ class Window(NamedTuple):
     observation: Any  # tree of [(K+1) * N, ...]: of each place, without masks
     future: Any  # tree of [M, ...]: observations to bootstrap from, each once
     future_of: Tensor  # [K+1, N]: index into `future`
-    action: Tensor  # [K, N]
+    action: Tensor  # [K, N]; [K, N, size] with sampled actions
     reward: Tensor  # [K, N]
     has_reward: Tensor  # [K, N] float32
     has_value: Tensor  # [K+1, N] float32
     has_policy: Tensor  # [K+1, N] float32
     policy: Tensor  # [K+1, N, A]
+    sampled: Tensor | None  # [K+1, N, A, size]: the actions that `policy` has weights of
     total: Tensor  # [K+1, N]
     discount: Tensor  # [K+1, N]
     root_value: Tensor | None  # [K+1, N]: of the searches in the rows to bootstrap from; NaN where there was none
@@ -45,9 +47,10 @@ class Window(NamedTuple):
 class MuZeroTrainer(TransitionTrainer):
     """Learns representation, dynamics and predictions together."""
 
-    def __init__(self, config: MuZeroConfig, network: MuZeroNetwork, seed: int) -> None:
+    def __init__(self, config: MuZeroConfig, network: MuZeroNetwork, seed: int, actions: SampledActions) -> None:
         super().__init__(config, seed)
         self._network = network
+        self._samples, self._actions = network.model.samples, actions
         self._consistency: Consistency | None = None
         modules: dict[str, nn.Module] = {NETWORK: network}
         if config.consistency_weight:
@@ -65,9 +68,9 @@ class MuZeroTrainer(TransitionTrainer):
         places, num_lanes = config.unroll + 1, batch.first.shape[2]
         decision: Any = batch.decision
         random = generator(int(self.counters[0]), "absorbing", self.num_steps)
-        num_actions = self._network.model.num_actions
+        num_actions, taken = self._network.model.num_actions, decision["action"][k]
         cut = windows(
-            decision["action"][k],
+            np.zeros(batch.reward[k].shape, np.int64) if self._samples else taken,
             batch.reward[k],
             batch.terminated[k],
             batch.truncated[k],
@@ -107,6 +110,10 @@ class MuZeroTrainer(TransitionTrainer):
         def floats(flags: Array) -> Tensor:
             return move(flags.astype(np.float32), device)
 
+        action, policy, sampled = cut.action, decision["policy"][k, :places], None
+        if self._samples:
+            action = self._actions.inputs(taken[: config.unroll], cut.has_policy[:-1], random)
+            policy, sampled = policy[..., 0], policy[..., 1:]
         observation, allowed = seen(unrolled)
         if allowed is not None and not fetch(allowed.any(1)).numpy()[cut.has_policy.ravel()].all():
             raise ValueError(
@@ -117,12 +124,13 @@ class MuZeroTrainer(TransitionTrainer):
             observation,
             seen(future)[0],
             move(index, device),
-            move(cut.action, device),
+            move(action, device),
             move(cut.reward, device),
             floats(cut.has_reward),
             floats(cut.has_value),
             floats(cut.has_policy),
-            move(decision["policy"][k, :places], device),
+            move(policy, device),
+            None if sampled is None else move(sampled, device),
             move(cut.total, device),
             move(cut.discount, device),
             None if root_value is None else move(root_value, device),
@@ -140,15 +148,20 @@ class MuZeroTrainer(TransitionTrainer):
         scale[0] = 1.0
         count = torch.full((), 1.0 / len(batch.weight), device=values.device)
         weight = scale * batch.weight * count  # [K+1, N]
-        policy_loss = -(batch.policy * torch.log_softmax(policy, -1)).sum(-1)
+        policy_loss = -(batch.policy * self._log_probability(policy, batch)).sum(-1)
         value_loss = bin_loss(value, values, network.model.bin_width)
-        reward_loss = bin_loss(reward[1:], batch.reward, network.model.bin_width)
+        reward = network.reward_logits(latents[1:], reward[1:])
+        reward_loss = bin_loss(reward, network.reward_targets(batch.reward), network.model.bin_width)
         losses = {
             "policy_loss": (policy_loss * batch.has_policy * weight).sum(),
             "value_loss": (value_loss * batch.has_value * weight).sum(),
             "reward_loss": (reward_loss * batch.has_reward * weight[1:]).sum(),
         }
         loss = losses["policy_loss"] + config.value_weight * losses["value_loss"] + losses["reward_loss"]
+        if self._samples is not None and config.entropy_weight:
+            spread = entropy(self._samples, policy.flatten(0, 1)).view(weight.shape)
+            losses["policy_entropy"] = (spread * batch.has_policy * weight).sum()
+            loss = loss - config.entropy_weight * losses["policy_entropy"]
         if self._consistency is not None:
             losses["consistency_loss"] = self._inconsistency(self._consistency, latents[1:], batch, weight[1:])
             loss = loss + config.consistency_weight * losses["consistency_loss"]
@@ -160,15 +173,22 @@ class MuZeroTrainer(TransitionTrainer):
         with torch.no_grad():
             found = network.mean(value[0])
             errors = (found - values[0]).abs() * batch.has_value[0]
-            entropy = -(batch.policy[0] * batch.policy[0].clamp(min=1e-9).log()).sum(-1)
+            search_entropy = -(batch.policy[0] * batch.policy[0].clamp(min=1e-9).log()).sum(-1)
             metrics = {
                 "loss": loss,
                 **losses,
                 "value": (found * batch.has_value[0]).mean(),
                 "td_error": errors.mean(),
-                "search_entropy": (entropy * batch.has_policy[0]).mean(),
+                "search_entropy": (search_entropy * batch.has_policy[0]).mean(),
             }
             return metrics, errors
+
+    def _log_probability(self, policy: Tensor, batch: Window) -> Tensor:
+        """Return the log-probabilities [K+1, N, A] of the actions that the targets have weights of."""
+        if self._samples is None or batch.sampled is None:
+            return torch.log_softmax(policy, -1)
+        found = log_probability(self._samples, policy.flatten(0, 1), batch.sampled.flatten(0, 1))
+        return found.view(batch.policy.shape)
 
     @torch.no_grad()
     def value_targets(self, batch: Window) -> Tensor:
@@ -187,7 +207,7 @@ class MuZeroTrainer(TransitionTrainer):
     def _unroll(self, batch: Window) -> Tensor:
         """Return the latent states [K+1, N, H]. Each step of the dynamics halves the gradient that it receives from
         later steps, so that the representation does not learn mostly from the last ones."""
-        steps, num_windows = batch.action.shape
+        steps, num_windows = batch.reward.shape
         latent = self._network.represent(map_tree(lambda part: part[:num_windows], batch.observation))
         latents = [latent]
         for k in range(steps):
@@ -198,7 +218,7 @@ class MuZeroTrainer(TransitionTrainer):
     def _inconsistency(self, head: Consistency, latents: Tensor, batch: Window, weight: Tensor) -> Tensor:
         """Return the negative cosine similarity of predicted states [K, N, H] and the representations of the
         observations that followed (Ye et al. 2021, eq. 3), which get no gradient."""
-        num_windows = batch.action.shape[1]
+        num_windows = batch.reward.shape[1]
         with torch.no_grad():
             later = map_tree(lambda part: part[num_windows:], batch.observation)
             goal = head.projection(self._network.represent(later))

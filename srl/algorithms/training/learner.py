@@ -24,7 +24,7 @@ class FlatAdam:
     """Adam (Kingma & Ba 2015) on one flat vector. It calls torch's fused kernel directly: `torch.optim.Adam` adds 30 us
     per step, as much as a layer of a small network, and keeps its state in a dictionary."""
 
-    def __init__(self, values: Tensor, eps: float, weight_decay: float = 0.0) -> None:
+    def __init__(self, values: Tensor, eps: float = 1e-8, weight_decay: float = 0.0) -> None:
         self.values = values  # [P], updated in place
         self.exp_avg = torch.zeros_like(values)
         self.exp_avg_sq = torch.zeros_like(values)

@@ -16,7 +16,7 @@ from srl.api.block import SEED, SEED_EPISODE
 from srl.api.control import OptionValue
 from srl.api.lanes import GoalFunctions, Lanes, LanesConfig, LaneSpec, TimeStep, named_texts
 from srl.api.spaces import Dict, Space
-from srl.base.errors import WrongValue, raised, traceback_of
+from srl.base.errors import raised, traceback_of
 from srl.base.state import State, pack, part, under, unpack
 from srl.base.tree import Array, Tree, leaves
 from srl.environments.adapters import minigrid
@@ -45,6 +45,7 @@ from srl.environments.failures import (
     EnvironmentBroken,
     all_finite,
     broken_lanes,
+    check_made,
     check_result,
     count_failure,
     failed_lanes,
@@ -140,13 +141,7 @@ class GymnasiumConfig(MaskableConfig):
             self._log_mujoco_warnings()
             return gymnasium.make(self.name, disable_env_checker=True, **self.kwargs)
         environment = locate(self.name)(**self.kwargs)
-        if not isinstance(environment, gymnasium.Env):
-            hint = (
-                "return the environment"
-                if environment is None
-                else ("a function that makes a VectorEnv takes `num_envs`, one that makes Lanes takes `num_copies`")
-            )
-            raise WrongValue(f"it returned {type(environment).__name__}, not a gymnasium.Env; {hint}")
+        check_made(environment)
         return environment
 
     def _log_mujoco_warnings(self) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from srl.api.control import OptionValue
+from srl.base.errors import nearest
 from srl.base.tree import Array
 
 GRAY = np.array([0.299, 0.587, 0.114], np.float32)
@@ -92,7 +93,11 @@ def shrunk(image: Array, size: int) -> Array:
 def set_attribute(environment: Any, name: str, value: OptionValue) -> None:
     """Set an attribute of an environment or of one of its wrappers, the outermost that has it."""
     if not environment.set_wrapper_attr(name, value, force=False):
-        raise AttributeError(f"{type(environment.unwrapped).__name__} has no attribute {name!r}")
+        bare = environment.unwrapped
+        known = [
+            each for each, old in vars(bare).items() if each[:1] != "_" and isinstance(old, (bool, int, float, str))
+        ]
+        raise AttributeError(f"{type(bare).__name__} has no attribute {name!r}{nearest(name, known)}")
 
 
 def _is_image(space: Any) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from srl.api.simulator import Moves, Simulator, SimulatorConfig, SimulatorSpec, Symmetry
+from srl.api.simulator import Foresight, Moves, Simulator, SimulatorConfig, SimulatorSpec, Symmetry
 from srl.api.spaces import Box
 from srl.base.tree import Array, ArraySpec
 from srl.environments.games import board_kernels
@@ -81,6 +81,13 @@ class RowGame(Simulator):
         planes = np.zeros((len(state), 2, self.rules.rows, self.rules.columns), np.float32)
         board_kernels.observe_all(np.asarray(state, np.int8), planes.reshape(len(state), 2, self._cells))
         return planes
+
+    def foresee(self, state: Array, plies: int) -> Foresight:
+        found = Foresight(
+            np.full(len(state), np.nan, np.float32), np.zeros((len(state), self.spec.num_actions), np.bool_)
+        )
+        board_kernels.foresee_all(self.rules, np.asarray(state, np.int8), plies, *found)
+        return found
 
     def ply(self, state: Array) -> Array:
         found = np.zeros(len(state), np.int64)

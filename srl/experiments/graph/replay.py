@@ -137,11 +137,6 @@ def check_replay_options(options: TrainOptions, flows: Sequence[Dataflow]) -> No
             f"--reanalyze-workers: {title_of(options.algo)} makes no targets again; leave it out, or use muzero with "
             "--algo.max-target-age"
         )
-    if saves and workers.scheduler in CLUSTERS:
-        raise ValueError(
-            f"--save-replay works with --scheduler processes or inline: with {workers.scheduler}, the replay is on "
-            "other hosts, where this process cannot read it"
-        )
 
 
 def check_learning_starts(experiment: Experiment) -> None:

@@ -7,7 +7,7 @@ import os
 from dataclasses import replace
 from typing import Any
 
-from srl.api.algorithm import AlgorithmConfig
+from srl.api.algorithm import AlgorithmConfig, check_decision
 from srl.api.block import BlockSpec
 from srl.api.dataflow import Dataflow, Replay
 from srl.api.experiment import Experiment, Resources, RestartRule, WorkerGroup
@@ -355,6 +355,7 @@ def _check(role: RoleOptions, team: TeamSpec, num_rows: int, here: bool) -> None
     try:
         (role.algorithm if here else role.algorithm.on_cpu()).check(team.observation, team.action)
         role.algorithm.check_lanes(team.observation, team.action, num_rows)
+        check_decision(role.algorithm, team.observation, team.action)
         flow = role.algorithm.dataflow()
         if isinstance(flow, Replay) and flow.transform is not None:
             flow.transform.build(team.observation, team.action)

@@ -67,7 +67,7 @@ PURPOSES = {
     "ddpg": "a simple baseline of td3",
     "vdn": "a team of agents with choices and expensive steps: learns the sum of the agents' Q values from replay",
     "qmix": "as vdn, with a network that mixes the agents' Q values, given the state of the whole game",
-    "muzero": "choices and few steps: learns a model of the environment, and searches in it before each action",
+    "muzero": "few steps: learns a model of the environment, and searches in it before each action",
     "alphazero": "games with known rules (game:NAME): searches with them, and plays against itself",
     "bc": "recorded data (--data): imitates it",
     "dagger": "an expert to ask (--expert): imitates it where the learner itself plays",

@@ -90,7 +90,8 @@ def _naming(role: str) -> Iterator[None]:
 
 def _role(pattern: str, policy: str, settings: list[str], options: TrainOptions, trust_code: TrustCode) -> RoleOptions:
     own = parse_pairs(settings)
-    with _naming(f"role {pattern}={policy}"):
+    is_named = bool(options.agents.roles) or pattern != "*"
+    with _naming(f"role {pattern}={policy}") if is_named else contextlib.nullcontext():
         if FROZEN in own:
             checkpoint = _checkpoint(own)
             saved = read_policy(checkpoint, policy, or_only=True, trust_code=trust_code)

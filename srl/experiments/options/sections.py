@@ -367,7 +367,8 @@ class CheckpointOptions:
     save_replay: bool = False
     """Save the replay with each checkpoint, so that a resumed run continues with it instead of collecting new
     decisions first. New blocks are written once, to `replay/` in the run directory, which grows to the size of the
-    replay; priorities, 9 bytes per decision, are written each time. With the schedulers `processes` and `inline`."""
+    replay; priorities, 9 bytes per decision, are written each time. On a cluster, the hosts that keep replay need the
+    run directory."""
     record_streams: bool = False
     """Record the batches that reach the trainers, in `streams/` of the run directory, for `srl replay`: it makes the
     same updates again, bit for bit, on another machine. A trainer's host must have the run directory."""

@@ -12,6 +12,20 @@ _OPENINGS = Setting(
     "env.openings", 0.5, "half of the games begin with random moves: self-play forgets positions beside its main lines"
 )
 
+
+def _games_muzero(longest: int) -> tuple[Setting, ...]:
+    return (
+        _OPENINGS,
+        Setting("algo.gamma", 1.0, "a win is a win, however late"),
+        Setting("algo.n_step", longest, "results of games, and no values of a target network"),
+        Setting("algo.num_bins", 3, "a loss, a draw and a win"),
+        Setting("algo.bin_width", 0.41521, "h(1): the outer bins are a loss and a win"),
+        Setting("algo.latent_size", 128, "a state is a whole board"),
+        Setting("algo.hidden_sizes", (128,), "a state is a whole board"),
+        Setting("algo.updates_per_decision", 0.25, "there are many positions: each is learned from 32 times"),
+    )
+
+
 BOARD_GAMES = Recipe(
     "board-games",
     "board games: turns, masks of legal moves, one reward at the end",
@@ -29,6 +43,7 @@ BOARD_GAMES = Recipe(
         Setting("algo.num_minibatches", 16, "gradient steps per pass"),
     ),
     alphazero=(_OPENINGS, Setting("algo.hidden_sizes", (256, 256), "there are many positions")),
+    muzero=_games_muzero(50),
 )
 
 TIC_TAC_TOE = replace(
@@ -37,6 +52,7 @@ TIC_TAC_TOE = replace(
     about="tic-tac-toe: perfect play within seconds",
     patterns=("tic-tac-toe",),
     alphazero=(_OPENINGS, Setting("algo.simulations", 16, "games are short")),
+    muzero=_games_muzero(10),
 )
 
 CONNECT_FOUR = replace(
@@ -47,7 +63,9 @@ CONNECT_FOUR = replace(
     alphazero=(
         _OPENINGS,
         Setting("lanes", 128, "searches of many games share each call of the network"),
-        Setting("algo.hidden_sizes", (256, 256, 256), "a compromise: more layers see more, but search less"),
+        Setting("algo.tower", "residual", "convolutions see threats anywhere on the board"),
+        Setting("algo.search_precision", "auto", "searches take most of the time"),
+        Setting("algo.foresight", 2, "a threat that is overlooked loses the game"),
         Setting("algo.replay_size", 200_000, "about 8,000 games"),
         Setting("algo.learning_starts", 10_000, "a few hundred games"),
         Setting("algo.search_value_share", 0.5, "results of games vary more than what a search finds"),

@@ -51,6 +51,7 @@ _PAPER = "as in the paper"
 _EFFICIENT_ZERO = (
     Setting("previous_step", True, "the observation has the frames and the action between them"),
     Setting("algo.consistency_weight", 2.0, "as EfficientZero: rewards are rare, what follows is always known"),
+    Setting("algo.value_prefix", True, "as EfficientZero: when exactly a reward comes is uncertain"),
     Setting("algo.n_step", 5, "as EfficientZero"),
     Setting("algo.target_update", 200, "as EfficientZero"),
     Setting("algo.prioritized", True, "as EfficientZero"),
@@ -148,6 +149,18 @@ RECIPES = (
         ),
         sac=_SHORT,
         td3=_SHORT,
+        muzero=(
+            Setting("algo.normalize_observation", True, "speeds reach 8, sines and cosines 1"),
+            Setting("algo.num_bins", 61, "values to -280, in fine steps"),
+            Setting("algo.bin_width", 0.5, "values to -280, in fine steps"),
+            Setting("algo.gamma", 0.95, "a swing pays off within about twenty steps"),
+            Setting("algo.n_step", 3, "costs of policies that are outdated soon"),
+            Setting("algo.residual", True, "a state differs little from the one before"),
+            Setting("algo.consistency_weight", 2.0, "EfficientZero's: the model is learned sooner"),
+            Setting("algo.updates_per_decision", 0.25, "enough for this task"),
+            Setting("algo.entropy_weight", 0.1, "costs are dense: the model learns soon"),
+            Setting("algo.simulations", 25, "more than one for each of 20 sampled actions"),
+        ),
     ),
     Recipe(
         "mountain-car",

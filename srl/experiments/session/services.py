@@ -11,8 +11,11 @@ from srl.base.shared_memory import KeptFile
 from srl.datasets.stream_recorder import StreamRecording
 from srl.experiments.options.sections import CLUSTERS
 from srl.experiments.options.train_options import TrainOptions
+from srl.replay.saved import ReplayArchive
+from srl.replay.saving import ReplaySaving
 from srl.schedulers.local.run_memory import RunMemory
 from srl.storage.run_directory import RunDirectory
+from srl.workers.replay.worker import ReplayWorkerConfig
 from srl.workers.trainer.worker import TrainerWorkerConfig
 
 if TYPE_CHECKING:
@@ -40,6 +43,28 @@ def run_memory(experiment: Experiment, options: TrainOptions) -> RunMemory:
     # Anonymous memory is faster, but nothing can read it, and it ends with its process: in an inline run, with the run.
     keeps = here and (workers.scheduler != "inline" or saves or directory is not None)
     return RunMemory.create(experiment.policies, keeps_replay=keeps, replay_dir=directory)
+
+
+def replay_archive(run: RunDirectory, memory: RunMemory, options: TrainOptions) -> ReplayArchive | None:
+    """Return the archive in which this process saves the replay of its host's workers, or None if it does not."""
+    here = options.workers.scheduler not in CLUSTERS
+    return ReplayArchive(run.replay, memory.replays) if here and options.checkpoints.save_replay else None
+
+
+def saved(experiment: Experiment, run: RunDirectory, options: TrainOptions) -> Experiment:
+    """Return the experiment whose workers save their replay themselves, if the user wants that and this process cannot
+    do it. As with `recorded`, the directory is not part of the graph with which checkpoints are compared."""
+    if not options.checkpoints.save_replay or options.workers.scheduler not in CLUSTERS:
+        return experiment
+    run.replay.mkdir(exist_ok=True)
+    groups = []
+    for group in experiment.groups:
+        config = group.config
+        if isinstance(config, ReplayWorkerConfig) or (isinstance(config, TrainerWorkerConfig) and not config.replay):
+            saving = ReplaySaving(str(run.replay / config.policy), options.checkpoints.checkpoint_seconds)
+            group = replace(group, config=replace(config, saving=saving))
+        groups.append(group)
+    return replace(experiment, groups=tuple(groups))
 
 
 def recorded(experiment: Experiment, run: RunDirectory, options: TrainOptions) -> Experiment:

@@ -41,8 +41,7 @@ from srl.experiments.session.cluster_site import ClusterSite, hosts_scheduler, s
 from srl.experiments.session.goals import Goals, NamedStatistics
 from srl.experiments.session.run import Run, RunFailed
 from srl.experiments.session.run_record import RunRecord
-from srl.experiments.session.services import metrics_server, recorded, run_memory
-from srl.replay.saved import ReplayArchive
+from srl.experiments.session.services import metrics_server, recorded, replay_archive, run_memory, saved
 from srl.schedulers.inline import InlineScheduler
 from srl.schedulers.local.scheduler import ProcessScheduler
 from srl.schedulers.local.worker_logs import LogFiles
@@ -119,7 +118,7 @@ class Session:
             if site is not None and site.address_folder is not None:
                 remote = remote_listener(site.address_folder, site.identity, site.host)
             self._controller = Controller(
-                recorded(experiment, run, options),
+                saved(recorded(experiment, run, options), run, options),
                 scheduler,
                 str(run.path),
                 self._runtime,
@@ -150,7 +149,7 @@ class Session:
                 why_not_exact,
                 *shared,
                 on_written=self._on_checkpoint,
-                replay=ReplayArchive(run.replay, self._memory.replays) if options.checkpoints.save_replay else None,
+                replay=replay_archive(run, self._memory, options),
             )
             parameters = self._memory.parameters
             self._best = BestCheckpoint(run, experiment.description, parameters, self._record, *shared)

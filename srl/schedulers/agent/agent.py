@@ -146,7 +146,8 @@ class Agent:
     def _rejoin_message(self) -> messages.Rejoin:
         join = msgspec.structs.replace(self._join_message(), host=self.host)
         workers, states = list(self._workers.values()), self._states.versions()
-        return messages.Rejoin(join, self.run, self._secret, self._relay.address, workers, states)
+        versions = {policy: store.version for policy, store in self._memory.parameters.items()}
+        return messages.Rejoin(join, self.run, self._secret, self._relay.address, workers, states, versions)
 
     def _resume_with_new_controller(self) -> None:
         """Send a new controller what its predecessor had: reports, the list of workers, and states."""
@@ -251,10 +252,12 @@ class Agent:
                 if message.version > store.version:
                     store.push(message.version, arrays[0], (message.tag,) if message.tag else ())
             case messages.CommittedState():
-                snapshot = self._memory.commits[message.policy]
-                if message.version > snapshot.version:
-                    snapshot.write(message.version, dict(zip(message.keys, arrays, strict=True)), message.metadata)
-                    snapshot.set_durable(message.version)
+                snapshot, version = self._memory.commits[message.policy], message.version
+                if message.floor >= 0:
+                    version = max(message.floor, self._memory.parameters[message.policy].version) + 1
+                if version > snapshot.version:
+                    snapshot.write(version, dict(zip(message.keys, arrays, strict=True)), message.metadata)
+                    snapshot.set_durable(version)
 
     def _disturb(self, message: messages.DisturbHost) -> None:
         if message.fault == "freeze-host":

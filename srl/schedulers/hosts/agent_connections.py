@@ -176,6 +176,7 @@ class AgentConnections:
         self._policies = list(policies)
         self._listener = listener
         self.refused = listener.refused
+        self.seen: dict[str, int] = {}  # policy -> newest version of its parameters on a host that has returned
         self._first_messages = first_messages
         self._takeover = takeover
         self._connecting: dict[int, tuple[Channel, float]] = {}
@@ -257,6 +258,8 @@ class AgentConnections:
                 self.send(name, message, arrays)
         elif name in self.hosts:
             host.relay, host.expected_states = rejoin.relay, rejoin.states
+            for policy, version in rejoin.versions.items():
+                self.seen[policy] = max(version, self.seen.get(policy, -1))
             host.last_report = host.recorded = (self._takeover or {}).get(host.relay, 0)
             self._events.append(HostReturned(name, rejoin.workers))
             self._update_relays()

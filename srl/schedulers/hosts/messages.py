@@ -49,6 +49,9 @@ class Rejoin(Message, frozen=True):
     workers: list[OrphanWorker]
     states: dict[str, int] = {}
     """Policy -> version of the committed state that this host has, and sends next."""
+    versions: dict[str, int] = {}
+    """Policy -> version of the newest parameters that this host has; while there was no controller, their state may
+    have been lost with the trainer's host."""
 
 
 class RelayAddress(Message, frozen=True):
@@ -207,6 +210,8 @@ class CommittedState(Message, frozen=True):
     version: int
     metadata: dict[str, Any]
     keys: list[str]
+    floor: int = -1
+    """Version that workers have although its state was lost; the trainer counts on from a higher one. -1: none."""
 
 
 class TaggedParameters(Message, frozen=True):

@@ -71,13 +71,20 @@ class StateReplica:
         return self._memory.commits[policy].version >= max(expected, default=-1)
 
     def send(self, policy: str, name: str) -> None:
-        """Send the last committed state to a host where a trainer is about to start, unless the host has it."""
+        """Send the last committed state to a host where a trainer is about to start, unless the host has it.
+
+        If its version is lower than one that workers have, whose state was lost while there was no controller, the
+        host gives the state a new version: workers would not adopt a lower one."""
         host = self._agents.hosts[name]
         snapshot = self._memory.commits[policy]
-        if snapshot.version > host.state_versions.get(policy, -1) and (committed := snapshot.read()) is not None:
+        seen = self._agents.seen.get(policy, -1)
+        floor = seen if seen > snapshot.version else -1
+        is_newer = snapshot.version > host.state_versions.get(policy, -1)
+        if (is_newer or floor >= 0) and (committed := snapshot.read()) is not None:
             version, state, metadata = committed
             host.state_versions[policy] = version
-            self._agents.send(name, CommittedState(policy, version, metadata, list(state)), list(state.values()))
+            message = CommittedState(policy, version, metadata, list(state), floor)
+            self._agents.send(name, message, list(state.values()))
 
     def store_evaluated(self, message: TaggedParameters, arrays: Sequence[Array]) -> None:
         store = self._memory.parameters.get(message.policy)

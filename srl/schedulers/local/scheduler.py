@@ -265,7 +265,7 @@ class ProcessScheduler(Scheduler):
         self._poller.unregister(child.pidfd)
         child.ended = True
         if child.zygote in self._retired:
-            self._remove(child, "ended", clean=False)
+            self._remove(child, "ended", clean=False, blameless=child.zygote.process.poll() is not None)
 
     def _check_zygote(self) -> None:
         """Ask the zygote for a sign of life; replace it if it does not answer."""
@@ -297,7 +297,8 @@ class ProcessScheduler(Scheduler):
         self._events.append(HostEvent("the zygote, from which workers are forked, does not answer; it is replaced"))
         for child in list(self._children.values()):
             if child.zygote is self._handle and (not child.pid or child.ended):
-                self._remove(child, "ended" if child.pid else "its zygote does not answer", clean=False)
+                reason = "ended" if child.pid else "its zygote does not answer"
+                self._remove(child, reason, clean=False, blameless=not child.pid)
         self._start_zygote()
 
     def _remove(self, child: _Child, reason: str, clean: bool, blameless: bool = False) -> None:
@@ -326,8 +327,7 @@ class ProcessScheduler(Scheduler):
         self._channel.close()
         zygote = self._handle.process
         reason = f"the zygote, from which workers are forked, ended: {_describe(zygote.wait())}"
-        was_killed = zygote.returncode < 0  # not the fault of its workers; a zygote that fails would fail again
-        if was_killed:
+        if was_killed := zygote.returncode < 0:  # not the fault of its workers; a zygote that fails would fail again
             self._events.append(HostEvent(reason))
         else:
             self._logs.drain(ZYGOTE)

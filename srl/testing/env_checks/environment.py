@@ -80,7 +80,7 @@ def _subjects(
         return []
     except (ImportError, ValueError) as error:
         in_file = isinstance(environment, str) and ".py:" in environment
-        fix = "correct the path or the name" if in_file else "correct the name, or install the package"
+        fix = "correct the path, the name or the options" if in_file else "correct the name, or install the package"
         findings.error("an environment with that name and those options", str(error), fix)
         return []
 

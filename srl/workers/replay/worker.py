@@ -14,6 +14,7 @@ from srl.base.meter import Counter
 from srl.base.seeding import derive
 from srl.base.tree import leaves
 from srl.replay.goals import GoalRewardsConfig
+from srl.replay.saving import NOT_SAVED, ReplaySaving
 from srl.streams.push import PushStream
 from srl.streams.push_consumer import LATE_BLOCK_POLLS
 from srl.streams.sample import OBSERVATION, SampleStream
@@ -38,6 +39,7 @@ class ReplayWorkerConfig(WorkerConfig):
     seed: int
     goals: GoalRewardsConfig | None = None  # rewards of goals, if the dataflow relabels
     reanalyzer: ReanalyzerConfig | None = None  # if the dataflow has a reanalysis
+    saving: ReplaySaving = NOT_SAVED
 
     def ends(self) -> list[StreamEnd]:
         ends = [self.samples.end("target"), self.replay.end("target")]
@@ -58,9 +60,8 @@ class ReplayWorker:
         self._meter = context.meter
         index = context.worker_id.index
         seed = config.seed if index == 0 else derive(config.seed, "replay worker", index)
+        self._saver = config.saving.open(context, config.policy, config.samples.consumers)
         kept = context.kept_memory(config.policy, index)
-        if kept is not None and index == 0:
-            kept.free_beyond(config.samples.consumers)
         rewards = None if config.goals is None else config.goals.build()
         reanalyzer = None if config.reanalyzer is None else config.reanalyzer.build(context)
         self._shard = ReplayShard(config.flow, config.samples, seed, kept, rewards, reanalyzer)
@@ -79,6 +80,7 @@ class ReplayWorker:
             context.report(Notice(f"{context.worker_id.name} was replaced and starts empty: new decisions refill it"))
 
     def poll(self) -> PollResult:
+        self._saver.poll()
         requests = self._server.poll()
         self._consumer.poll()
         self._consumer.advance(max(0, self._server.published))
@@ -170,3 +172,4 @@ class ReplayWorker:
     def close(self) -> None:
         self._consumer.close()
         self._server.close()
+        self._saver.close()

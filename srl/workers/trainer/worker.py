@@ -22,6 +22,7 @@ from srl.base.seeding import derive
 from srl.base.state import NotResumableYet, State, part, under
 from srl.datasets.stream_recorder import StreamRecorder, StreamRecording
 from srl.replay.goals import GoalRewards, GoalRewardsConfig
+from srl.replay.saving import NOT_SAVED, ReplaySaving
 from srl.streams.push import PushStream
 from srl.streams.sample import SampleStream
 from srl.workers.reanalyzer import ReanalyzerConfig
@@ -62,6 +63,7 @@ class TrainerWorkerConfig(WorkerConfig):
     goals: GoalRewardsConfig | None = None
     """Rewards of goals, if the dataflow relabels what this trainer draws; replay workers have their own."""
     recording: StreamRecording | None = None  # where to record the batches, with `--record-streams`
+    saving: ReplaySaving = NOT_SAVED
 
     def committed_policy(self) -> str:
         return self.policy
@@ -124,16 +126,13 @@ class TrainerWorkerConfig(WorkerConfig):
         return DirectBatches(self.samples, context, version, published, self.maker(num_batches, context, lowest))
 
     def maker(self, num_batches: int, context: Context, lowest: Callable[[int], int]) -> BatchMaker:
-        """Return the maker of batches for the algorithm's dataflow, `num_batches` of which exist at a time. `lowest`
-        is that of the trainer."""
+        """Return the maker of batches, `num_batches` of which exist at a time. `lowest` is that of the trainer."""
         flow = self.algorithm.dataflow()
         if isinstance(flow, OnPolicy):
             return TrajectoryMaker(self.samples, num_batches)
         from srl.workers.trainer.replayed import ReplayMaker  # imports numba
 
         kept = context.kept_memory(self.policy, context.worker_id.index)
-        if kept is not None and context.worker_id.index == 0:
-            kept.free_beyond(self.samples.consumers)
         counts = self.target_steps, num_batches
         reanalyzer = ReanalyzerConfig.of(self.policy, self.algorithm, self.observation, self.action)
         again = None if reanalyzer is None else reanalyzer.build(context)
@@ -188,6 +187,7 @@ class TrainerWorker:
                 self._parameters.push(self._version, self._trainer.parameters())
         self._meter.set(Counter.VERSION, self._version)
         self._published = self._version
+        self._saver = config.saving.open(context, config.policy, config.samples.consumers)
         self._batches = self._open_batches()
         self._resumed = self._version > 0
         self._used: Batch | None = None
@@ -248,6 +248,7 @@ class TrainerWorker:
 
     def poll(self) -> PollResult:
         self._records.report(self._durable_version())
+        self._saver.poll()
         if self._used is not None and not self._return_batch():
             return WORKED  # rank 0 publishes within microseconds
         if self._done and self._finish():
@@ -394,5 +395,6 @@ class TrainerWorker:
         for text in self._recorder.close() if self._recorder is not None else ():
             self._context.report(Notice(text))
         self._batches.close()
+        self._saver.close()
         if self._group is not None and not isinstance(self._group.rendezvous, str):
             self._group.rendezvous.close()

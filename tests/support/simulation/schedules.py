@@ -351,9 +351,9 @@ class Simulation:
         self._end_controller()
         self.freeze(seconds)
         self._durable.clear()
+        self._start_controller(self._state)  # until they reconnect, hosts release what they commit
         hosts = [machine.agent for machine in self.cluster.machines.values() if machine.agent is not None]
         committed = {p: max(agent._memory.commits[p].version for agent in hosts) for p in self.policies}
-        self._start_controller(self._state)
         self._wait_for(committed)
         return self.clock.now()
 
