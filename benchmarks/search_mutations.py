@@ -17,8 +17,10 @@ CONFIG, POLICY, NETWORK = (f"srl/algorithms/muzero/{name}.py" for name in ("conf
 ZERO, ZERO_POLICY = "srl/algorithms/alphazero/trainer.py", "srl/algorithms/alphazero/policy.py"
 
 KERNELS, NOISE, COMPILED = (f"srl/search/{name}.py" for name in ("kernels", "noise", "mlp_kernels"))
-PREFIX, SUMS = "srl/algorithms/muzero/prefix.py", (f"{TESTS}muzero_prefix.py",)
 TREES = ("tests/search/test_tree_search.py",)
+DRAWS, SAMPLES = ("tests/search/test_samples.py",), "srl/search/samples.py"
+SAMPLED, SUMS = (f"{TESTS}muzero_sampled.py",), (f"{TESTS}muzero_prefix.py",)
+PREFIX = "srl/algorithms/muzero/prefix.py"
 MODELS = ("tests/search/test_mlp.py",)
 SIMULATORS = ("tests/environments/test_games.py",)
 
@@ -132,8 +134,8 @@ SEARCH_MUTATIONS: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     (
         "muzero: noise in evaluation",
         POLICY,
-        "self._seeds(observation, noise=not greedy), noise=not greedy)",
-        "self._seeds(observation, noise=not greedy), noise=True)",
+        "noise=not greedy), noise=not greedy)",
+        "noise=not greedy), noise=True)",
         MUZERO,
     ),
     (
@@ -146,24 +148,35 @@ SEARCH_MUTATIONS: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     (
         "muzero: no mask in the search",
         POLICY,
-        "None if allowed is None else fetch(allowed).numpy()",
-        "None",
+        "legal: Array | None = None if allowed is None else fetch(allowed).numpy()",
+        "legal: Array | None = None",
         MUZERO,
     ),
     (
-        "muzero: sums of rewards never begin again in training",
-        PREFIX,
-        "if k % HORIZON == 0 else",
-        "if k == 0 else",
-        SUMS,
+        "muzero: samples keep a prior without correction",
+        SAMPLES,
+        "(np.float32(1) - sampler.temperature) * square",
+        "np.float32(0) * square",
+        DRAWS,
     ),
     (
-        "muzero: sums of rewards never begin again in searches",
-        PREFIX,
-        "depth.remainder(HORIZON) != 0",
-        "depth != 0",
-        SUMS,
+        "muzero: the first sample whatever the tree's action is",
+        COMPILED,
+        "kept[1 + edge * sampler.size + j]",
+        "kept[1 + j]",
+        DRAWS,
     ),
+    ("muzero: all nodes have one seed", COMPILED, "child_seed(kept[0], edge)", "kept[0]", DRAWS),
+    (
+        "muzero: weights of samples without the actions",
+        POLICY,
+        "(result.policy[..., None], sampled)",
+        "(result.policy[..., None], 0 * sampled)",
+        SAMPLED,
+    ),
+    ("muzero: prefix not reset in a search", PREFIX, "depth.remainder(HORIZON) != 0", "depth != 0", SUMS),
+    ("muzero: the sum instead of its difference", PREFIX, "new_total - total * kept", "new_total", SUMS),
+    ("muzero: prefix not reset in training", PREFIX, "None if k % HORIZON == 0", "None if k == 0", SUMS),
     (
         "alphazero: noise in evaluation",
         ZERO_POLICY,
@@ -271,8 +284,8 @@ SEARCH_MUTATIONS: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     (
         "muzero: reward predicted one place late",
         TRAINER,
-        "latents[1:], reward[1:]",
-        "latents[:-1], reward[:-1]",
+        "(latents[1:], reward[1:])",
+        "(latents[:-1], reward[:-1])",
         LOSSES,
     ),
     # The end of an episode stops a sum twice: by itself, and because no lane acts in the row after it.

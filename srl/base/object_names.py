@@ -124,6 +124,7 @@ PARTS = {
     "gumbel-search": "srl.search.search:GumbelSearch",
     "puct-search": "srl.search.search:PUCTSearch",
     "mlp-model": "srl.search.mlp:MLPModelConfig",
+    "action-samples": "srl.search.samples:ActionSamples",
     # Callbacks
     "early-stopping": "srl.callbacks.early_stopping:EarlyStopping",
     "option-schedule": "srl.callbacks.option_schedule:OptionSchedule",

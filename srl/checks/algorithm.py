@@ -48,8 +48,7 @@ LANES, HORIZON = 8, 8
 AT_MOST = {"num_minibatches": 4, "auxiliary_every": 4}
 """Upper bounds for options. A probe's batch is small, so more minibatches take time without benefit. Its training is
 short, so a periodic phase such as PPG's must run several times, on data not much older than the policy."""
-MIN_TAU = 0.1
-"""Lower bound for the speed of target networks."""
+MIN_TAU = 0.1  # lower bound for the speed of target networks
 IN_REPLAY = {
     "learning_starts": 128,
     "batch_size": 32,
