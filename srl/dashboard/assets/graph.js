@@ -138,10 +138,10 @@ export function drawGraph(status, groups, rates, open) {
     const own = (inner.get(group.name) ?? []).map((edge) => {
       if (edge.kind !== "sample") return edge.kind === "request" ? "inference inline" : edge.kind;
       const [filled, , ratio] = edgeState(edge, { ...status, policyCount: 1 }, rates).lines;
-      return ratio ? `replay ${filled}, ${ratio} updates/decision` : "replay inline";
+      return ratio ? `replay ${filled}, ratio ${ratio}` : "replay inline";
     });
     return [node(group, x, y, prefix !== null && group.name.startsWith(prefix), open),
-      own.length ? h("text.small", { x: x + 10, y: y - 6 }, [...new Set(own)].join(", ")) : null];
+      own.length ? h("text.small", { x: x + 10, y: y - 6 }, own.some((text) => text.includes("ratio")) ? h("title", {}, "ratio: gradient steps per decision") : null, [...new Set(own)].join(", ")) : null];
   });
   // Text is never larger than elsewhere on the page; on a narrow screen the graph scrolls.
   return h("svg.graph", { viewBox: `0 0 ${width} ${height}`, width, height, style: { minWidth: `${Math.round(0.7 * width)}px` }, role: "group", "aria-label": "Graph of workers and streams" },

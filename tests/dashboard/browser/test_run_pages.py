@@ -28,7 +28,7 @@ def test_a_run_shows_its_graph_curves_events_and_files(page: Page, client: HttpC
     assert page.locator("svg.graph .node").count() == 2
     assert page.locator("svg.graph path.push").count() == 1
     see(page, "1 dropped")
-    see(page, "replay 50 of 100, 0.9 of 1 updates/decision")
+    see(page, "replay 50 of 100, ratio 0.9 of 1")
     page.locator("canvas").first.wait_for()
     see(page, "Ratings: a 21.3, b -3.5")
     assert page.locator("table.heat tbody tr").all_inner_texts() == ["a\t–\t0.9", "b\t0.1\t–"]
