@@ -40,8 +40,8 @@ KINDS: dict[type[Any], Kind] = {
     TransitionBatch: "transitions",
     SequenceBatch: "sequences",
 }
-DTYPES = {f"float{bits}": f"F{bits}" for bits in (16, 32, 64)} | {"bool": "BOOL"}
-DTYPES |= {f"{kind}{bits}": f"{kind[0].upper()}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)}
+DTYPES = {np.dtype(f"f{size}"): f"F{8 * size}" for size in (2, 4, 8)} | {np.dtype(bool): "BOOL"}
+DTYPES |= {np.dtype(f"{kind}{size}"): f"{kind.upper()}{8 * size}" for kind in "iu" for size in (1, 2, 4, 8)}
 """Names of dtypes in safetensors files."""
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 
@@ -171,7 +171,7 @@ def _pieces(
     offset = 0
     for name, array in sorted(named.items(), key=lambda item: -item[1].dtype.itemsize):  # so that all are aligned
         end = offset + array.nbytes
-        described[name] = {"dtype": DTYPES[array.dtype.name], "shape": array.shape, "data_offsets": (offset, end)}
+        described[name] = {"dtype": DTYPES[array.dtype], "shape": array.shape, "data_offsets": (offset, end)}
         pieces.append(array.reshape(-1).view(np.uint8).data)
         offset = end
     text = msgspec.json.encode(described)
