@@ -97,8 +97,8 @@ def _private(path: str, flags: int) -> int:
 
 
 def return_memory() -> None:
-    """Give the memory of the tables of runs that nobody looks at any more back to the system. By default, the C library
-    keeps what several threads have freed: 200 MB after nine runs of 100,000 rows."""
+    """Make the C library return freed memory to the system, such as that of the tables of pages that were closed. By
+    default it keeps what several threads have freed: 200 MB after nine runs of 100,000 rows."""
     with contextlib.suppress(AttributeError):  # not glibc
         ctypes.CDLL(None).mallopt(M_TRIM_THRESHOLD, TRIM_BYTES)
 

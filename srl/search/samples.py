@@ -18,7 +18,7 @@ from srl.base.tree import Array
 from srl.search.kernels import compiled, fast_exp
 from srl.search.noise import STEP, mixed_bits, mixed_seeds, uniform
 
-SEEDS = 2**24  # float32 has all whole numbers up to this one
+SEEDS = 2**24  # float32 represents every integer up to this one
 MOST_MEAN, LOG_STD = 3.0, (-5.0, 0.5)
 """Largest mean of u, for a = tanh(u), and smallest and largest log standard deviation. Beyond them an action hardly
 changes, and a policy that got there by chance would not come back."""

@@ -182,7 +182,7 @@ def test_an_environment_that_cannot_be_created_raises_with_the_reason():
 
 
 class WithoutSpaces(gymnasium.Env):
-    pass
+    """An environment that sets no spaces."""
 
 
 class UnseededReset(Tracer):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 from replay.reference import spec_of
 from replay.test_memory import chain_of, flow
+from support.waiting import until
 
 from srl.api.control import Notice
 from srl.api.worker import RunBroken
@@ -69,13 +69,6 @@ def hosts() -> Iterator[Callable[[], Host]]:
             host.close()
 
 
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """The folder of a policy in the run directory, which the first worker makes."""
@@ -110,7 +103,7 @@ def test_what_is_new_is_saved_while_the_worker_runs(hosts: Callable[[], Host], f
     host = hosts()
     host.start(ReplaySaving(str(folder), 0.01))
     host.insert(2)
-    wait_for(lambda: list((folder / "0").glob("*-blocks-*2.safetensors")))
+    until(lambda: list((folder / "0").glob("*-blocks-*2.safetensors")))
 
 
 def test_a_disk_that_fails_is_reported_once_and_then_written_again(hosts: Callable[[], Host], folder: Path) -> None:
@@ -118,11 +111,11 @@ def test_a_disk_that_fails_is_reported_once_and_then_written_again(hosts: Callab
     folder.touch()  # not a directory
     host.start(ReplaySaving(str(folder), 0.01))
     host.insert(2)
-    wait_for(host.notices)
+    until(host.notices)
     assert "the replay was not saved" in host.notices()[0]
     assert len(host.notices()) == 1
     folder.unlink()
-    wait_for(lambda: len(host.notices()) == 2)
+    until(lambda: len(host.notices()) == 2)
     assert host.notices()[1] == "the replay is saved again"
     assert (folder / "0" / MANIFEST).exists()
 

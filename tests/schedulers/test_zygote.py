@@ -102,7 +102,7 @@ class Clocked:
         return self.scheduler.poll(0.0)  # asks it
 
     def pass_silence(self) -> list[Event]:
-        """Let so much time pass that the zygote is replaced."""
+        """Advance the clock until the zygote is replaced."""
         events = []
         for _ in range(int(ZYGOTE_SECONDS / MAX_GAP_SECONDS)):
             self.now += MAX_GAP_SECONDS
